@@ -1,15 +1,17 @@
 """Test that each commit of a run is on the disk before its version is taken, as the kernel sees it.
 
-strace notes what all processes of `run_pipeline` ask of the kernel, so commits by Spark (`SynchronizedLogStore`) and
-by the library itself are held to the same.
+strace notes what all processes of `run_pipeline` ask of the kernel. A small run commits by the library itself. So a
+session appends rows by Spark (`SynchronizedLogStore`) after it, as a large one does; both are held to the same.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,6 +28,20 @@ _UNFINISHED = "<unfinished ...>"
 _VERSION = re.compile(r"/_delta_log/\d{20}\.json$")
 _OF_SPARK = re.compile(r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$")
 """The names that `SynchronizedLogStore` gives to complete commits; the library's have no dashes."""
+
+_COMMITS_OF_SPARK = 4
+_APPEND_BY_SPARK = """
+import sys
+from coldlog.launch.session import spark_session
+from coldlog.runtime.settings_sources import load_settings
+uri, count = sys.argv[1:]
+spark = spark_session(load_settings("local", [f"warehouse.uri={uri}"]))
+place = f"{uri}/unrecognized_objects"
+schema = spark.read.format("delta").load(place).schema
+for number in range(int(count)):
+    spark.createDataFrame([(str(number), number, "")], schema).write.format("delta").mode("append").save(place)
+spark.stop()
+"""
 
 Call = tuple[str, list[str]]
 
@@ -44,10 +60,24 @@ def calls(warehouse: Path) -> list[Call]:
     shutil.copytree(directory, archive / sample.name / directory.name)
     settings = (f"archive.uri={archive}", f"warehouse.uri={warehouse}", "spark.sql.shuffle.partitions=1")
     options = [word for setting in settings for word in ("--set", setting)]
-    command = [*_strace(trace), str(ROOT / "spark-submit.sh"), "run_pipeline", *options]
-    run = subprocess.run(command, cwd=warehouse.parent, capture_output=True, text=True, timeout=500, check=False)
-    assert run.returncode == 0, run.stderr
-    return list(_iter_calls(trace.read_text(encoding="utf-8", errors="replace")))
+    found: list[Call] = []
+    for command in (
+        [str(ROOT / "spark-submit.sh"), "run_pipeline", *options],
+        [sys.executable, "-c", _APPEND_BY_SPARK, str(warehouse), str(_COMMITS_OF_SPARK)],
+    ):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
+        run = subprocess.run(
+            [*_strace(trace), *command],
+            cwd=warehouse.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        found += _iter_calls(trace.read_text(encoding="utf-8", errors="replace"))
+    return found
 
 
 def _strace(trace: Path) -> list[str]:
@@ -118,7 +148,8 @@ def test_data_files_commit_and_names_are_on_the_disk_before_the_version_is_taken
             is_of_spark = _OF_SPARK.search(complete) is not None
             by_spark, by_library = by_spark + is_of_spark, by_library + (not is_of_spark)
             data_files += len(added)
-    assert min(by_spark, by_library, data_files) > 2, (by_spark, by_library, data_files)
+    assert by_spark == _COMMITS_OF_SPARK
+    assert min(by_library, data_files) > 10, (by_library, data_files)
 
 
 def _added_files(version: Path) -> list[str]:
