@@ -125,6 +125,7 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
     named = _events(warehouse).where(
         F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE, TOMBSTONE) & F.col("segment_id").isNotNull()
     )
+    named = _of_limited(warehouse, named)
     # A tombstone's key has no topic name; without another event, nothing is known about its segment.
     grouped = named.groupBy(*_UNNAMED_SEGMENT_KEY).agg(
         F.max("topic").alias("topic"), F.collect_list(_event()).alias("events")
@@ -167,6 +168,16 @@ def deleted_partitions(warehouse: Warehouse) -> DataFrame:
         F.col("known.finished").alias("finished"),
         F.col("known.dropped").alias("dropped_event_count"),
     )
+
+
+def _of_limited(warehouse: Warehouse, named: DataFrame) -> DataFrame:
+    """Leave out events that cannot be of the partitions to which the warehouse is limited, before they are grouped."""
+    if warehouse.partitions is None:
+        return named
+    topics = sorted({topic for topic, _ in warehouse.partitions})
+    numbers = sorted({number for _, number in warehouse.partitions})
+    is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()  # a tombstone's key has none
+    return named.where(F.col("partition").isin(numbers) & is_of_topics)
 
 
 def _events(warehouse: Warehouse) -> DataFrame:

@@ -13,8 +13,9 @@ retention removed some, a row of kind `lost` is stored at the last of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -157,16 +158,30 @@ def _next_offset(cursors: dict[int, _Cursor], partition: int) -> int:
 
 
 def _cursors(warehouse: Warehouse) -> dict[int, _Cursor]:
-    last = F.max_by(F.struct("value", "problem"), "metadata_offset").alias("last")
-    events = warehouse.read(SEGMENT_EVENTS).groupBy("metadata_partition")
     return {
-        row[0]: _Cursor(
-            offset=row[1],
-            value=None if row["last"]["value"] is None else bytes(row["last"]["value"]),
-            has_problem=row["last"]["problem"] is not None,
+        row["metadata_partition"]: _Cursor(
+            offset=row["metadata_offset"],
+            value=None if row["value"] is None else bytes(row["value"]),
+            has_problem=row["problem"] is not None,
         )
-        for row in events.agg(F.max("metadata_offset"), last).collect()
+        for row in _last_events(warehouse)
     }
+
+
+def _last_events(warehouse: Warehouse) -> Iterable[Mapping[str, Any]]:
+    """Return the last event that was read of each metadata partition, with the columns of a cursor."""
+    key, columns = "metadata_partition", ("metadata_partition", "metadata_offset", "value", "problem")
+    few = warehouse.rows_if_small(SEGMENT_EVENTS, columns)
+    if few is not None:
+        ordered: list[dict[str, Any]] = sorted(few, key=itemgetter("metadata_offset"))
+        return {row[key]: row for row in ordered}.values()
+    # The offsets first: the values of all events are many times their bytes.
+    events = warehouse.read(SEGMENT_EVENTS)
+    lasts = events.groupBy(key).agg(F.max("metadata_offset").alias("last")).collect()
+    is_last = F.lit(False)
+    for row in lasts:
+        is_last |= (F.col(key) == row[key]) & (F.col("metadata_offset") == row["last"])
+    return [row.asDict() for row in events.where(is_last).select(*columns).collect()]
 
 
 def _decoded(raw: DataFrame) -> DataFrame:
