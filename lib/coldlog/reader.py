@@ -28,10 +28,10 @@ from os import PathLike, fspath
 import pyarrow as pa
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.lookups.damage.reported_damage import reports_to
 from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
-from coldlog.lookups.reported_damage import reports_to
 from coldlog.lookups.requests.rows import answers_table, questions_of, requests_from_rows
 from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.lookups.timed_answers import answer_in_threads

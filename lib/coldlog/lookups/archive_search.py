@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, ColdlogError, RetriableError
-from coldlog.lookups.damaged_segments import find_damage
+from coldlog.lookups.damage.damaged_segments import find_damage
 from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import Answers, Flags, Indices, PartitionQuestions, iter_runs

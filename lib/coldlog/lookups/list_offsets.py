@@ -33,7 +33,7 @@ import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
 from coldlog.lookups.archive_search import ArchiveQuestion, search_archive
-from coldlog.lookups.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.damaged_segments import DamagedSegment
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.local.local_answers import LocalTail

@@ -23,7 +23,8 @@ from coldlog.lookups.answers import (
     write_starting_offsets,
     write_table,
 )
-from coldlog.lookups.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.reported_damage import MOST_REPORTS, reported_text, unreported_text
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.lookup_settings import (
     ArchiveReads,
@@ -34,7 +35,6 @@ from coldlog.lookups.lookup_settings import (
 )
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
-from coldlog.lookups.reported_damage import MOST_REPORTS, reported_text, unreported_text
 from coldlog.lookups.requests.asked_times import add_request_options, asked_text, request_fields, requested_time
 from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
 from coldlog.lookups.requests.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows

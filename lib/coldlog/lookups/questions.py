@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.lookups.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.damaged_segments import DamagedSegment
 from coldlog.lookups.index_rows import NOTHING, Int64s
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.model.list_offsets import NEWEST_VERSION, OLDEST_VERSION, UNKNOWN_EPOCH, ErrorCode, Route, SpecialTimestamp

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.lookups.reported_damage import reports_to
+from coldlog.lookups.damage.reported_damage import reports_to
 from coldlog.model.fetch import (
     FetchedRecords,
     FetchErrorCode,

@@ -17,8 +17,8 @@ from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.damage.reported_damage import reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.lookups.reported_damage import reports_to, wait_for_reports
 from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
 from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances

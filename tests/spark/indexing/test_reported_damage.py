@@ -15,7 +15,7 @@ from coldlog.errors import ArchiveError, ColdlogError
 from coldlog.fetcher import open_fetcher
 from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
-from coldlog.lookups.reported_damage import wait_for_reports
+from coldlog.lookups.damage.reported_damage import wait_for_reports
 from coldlog.model.fetch import FetchFailure
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.errors import ArchiveError, Reason
-from coldlog.lookups.damaged_segments import DamagedSegment, find_damage
+from coldlog.lookups.damage.damaged_segments import DamagedSegment, find_damage
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IndexDepth
 from coldlog.tables.damage_reports import add_damage_reports, clear_damage_reports, read_damage_reports

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.reported_damage import reports_to
+from coldlog.lookups.damage.reported_damage import reports_to
 from coldlog.records.fetch.local_tail import LocalTail
 from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.records.fetch.record_source import RecordSource

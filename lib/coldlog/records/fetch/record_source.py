@@ -19,7 +19,7 @@ from typing import TypeVar
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.damaged_segments import DamagedSegment, damage_of
+from coldlog.lookups.damage.damaged_segments import DamagedSegment, damage_of
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.arguments import check_partition

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.reported_damage import reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
-from coldlog.lookups.reported_damage import reports_to, wait_for_reports
 from coldlog.model.states import IsolationLevel
 from coldlog.records.local_log import open_log_directory
 from coldlog.records.source.archived_log import ArchivedLogs, list_source_files

@@ -24,7 +24,7 @@ from coldlog.formats.kafka.record_columns import RecordBounds, RecordColumns, re
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import ExpectedEnds
-from coldlog.lookups.damaged_segments import DamagedSegment, damage_of
+from coldlog.lookups.damage.damaged_segments import DamagedSegment, damage_of
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions, aborted_in
 from coldlog.records.segment_windows import iter_segment_windows, of_segment

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from coldlog.errors import ColdlogError
-from coldlog.lookups.damaged_segments import DamagedSegment
+from coldlog.lookups.damage.damaged_segments import DamagedSegment
 from coldlog.runtime.console import counted
 
 MOST_REPORTS = 100
