@@ -16,7 +16,7 @@ from coldlog.indexing.builds.build_work import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.listing import ArchiveDigest
-from coldlog.indexing.scan.touched import Touched, keep_digests, with_followers, with_partitions
+from coldlog.indexing.scan.touched import Touched, keep_digests, with_listing_times, with_partitions
 from coldlog.indexing.show import (
     show_errors,
     show_lookups,
@@ -199,7 +199,7 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
 def _keep_digests(job: Job, warehouse: Warehouse, archive: ArchiveDigest, *, listed_ms: int | None) -> None:
     try:
         if listed_ms is not None:
-            archive = with_followers(archive, warehouse, listed_ms)
+            archive = with_listing_times(archive, warehouse, listed_ms)
         keep_digests(warehouse.uri, archive)
     except ColdlogError as failed:
         job.console.warn(f"the next run works on all partitions, because it cannot compare listings: {failed}")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldlog.indexing.scan.due_listings import FOLLOWER_COLUMNS, followers, is_due
+from coldlog.indexing.scan.due_listings import EVENT_DRIVEN_COLUMNS, event_driven, is_due
 
 _HOUR_MS = 3_600_000
 _NOW_MS = 1_700_000_000_000
@@ -50,11 +50,11 @@ def _segments(*rows: tuple[str, str, str | None]) -> pa.Table:
             "index_status": [row[1] for row in rows],
             "damaged_files": pa.array([row[2] for row in rows], pa.string()),
         }
-    ).select(FOLLOWER_COLUMNS)
+    ).select(EVENT_DRIVEN_COLUMNS)
 
 
 @pytest.mark.parametrize(
-    ("more", "is_follower"),
+    ("more", "is_event_driven"),
     [
         (("events", "indexed", None), True),
         (("events", "gone", "log"), True),
@@ -68,13 +68,13 @@ def _segments(*rows: tuple[str, str, str | None]) -> pa.Table:
     ],
 )
 def test_a_partition_follows_events_if_nothing_else_can_change_it(
-    more: tuple[str, str, str | None], is_follower: bool
+    more: tuple[str, str, str | None], is_event_driven: bool
 ) -> None:
     sound, other = _segments(("events", "indexed", None)), _segments(more)
-    expected = {("orders", 0)} if is_follower else set()
-    assert followers([sound, other]) == followers([other, sound]) == expected
+    expected = {("orders", 0)} if is_event_driven else set()
+    assert event_driven([sound, other]) == event_driven([other, sound]) == expected
 
 
 def test_a_partition_that_no_event_names_does_not_follow() -> None:
-    assert followers([_segments(("listing", "orphan", None), ("listing", "indexed", None))]) == set()
-    assert followers([]) == set()
+    assert event_driven([_segments(("listing", "orphan", None), ("listing", "indexed", None))]) == set()
+    assert event_driven([]) == set()

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from coldlog.model.states import IndexStatus
 
-FOLLOWER_COLUMNS = ("topic", "partition", "state_source", "index_status", "damaged_files")
-"""What `followers` needs of `segments`."""
+EVENT_DRIVEN_COLUMNS = ("topic", "partition", "state_source", "index_status", "damaged_files")
+"""What `event_driven` needs of `segments`."""
 _IN_WORK = (IndexStatus.PENDING.value, IndexStatus.INCOMPLETE.value, IndexStatus.QUARANTINED.value)
 _HOUR_MS = 3_600_000
 
@@ -32,7 +32,7 @@ def is_due(name: str, listed_ms: int | None, now_ms: int, hours: float) -> bool:
     return (now_ms - phase_ms) // period_ms > (listed_ms - phase_ms) // period_ms
 
 
-def followers(segments: Iterable[pa.Table]) -> frozenset[tuple[str, int]]:
+def event_driven(segments: Iterable[pa.Table]) -> frozenset[tuple[str, int]]:
     """Return the topics and partitions that follow the metadata topic, from their rows of `segments`."""
     announced, changing = set[tuple[str, int]](), set[tuple[str, int]]()
     for rows in segments:

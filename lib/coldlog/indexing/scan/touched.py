@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from coldlog.archive.layouts.layout import PartitionDirectory
 from coldlog.errors import ColdlogError
-from coldlog.indexing.scan.due_listings import FOLLOWER_COLUMNS, followers, is_due
+from coldlog.indexing.scan.due_listings import EVENT_DRIVEN_COLUMNS, event_driven, is_due
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -109,10 +109,10 @@ def keep_digests(uri: str, archive: ArchiveDigest) -> None:
         table.change(lambda _: rows)
 
 
-def with_followers(archive: ArchiveDigest, warehouse: Warehouse, listed_ms: int) -> ArchiveDigest:
+def with_listing_times(archive: ArchiveDigest, warehouse: Warehouse, listed_ms: int) -> ArchiveDigest:
     """Note of each directory that this run has listed whether its partition follows the metadata topic, and when it was
     listed. `warehouse` is limited to the partitions that this run has listed; None there: all."""
-    of_events = followers(_segments(warehouse))
+    of_events = event_driven(_segments(warehouse))
     listed = warehouse.partitions
     directories = (
         replace(each, listed_ms=listed_ms if _partition(each.directory) in of_events else None)
@@ -124,13 +124,13 @@ def with_followers(archive: ArchiveDigest, warehouse: Warehouse, listed_ms: int)
 
 
 def _segments(warehouse: Warehouse) -> Iterator[pa.Table]:
-    few = warehouse.small_table(SEGMENTS, FOLLOWER_COLUMNS)
+    few = warehouse.small_table(SEGMENTS, EVENT_DRIVEN_COLUMNS)
     if few is not None:
         yield few
         return
     files = list_table_files(warehouse.data_location(SEGMENTS), SEGMENTS, [])
     for path in files.paths:
-        yield read_whole_file(files.location, path, SEGMENTS, FOLLOWER_COLUMNS)
+        yield read_whole_file(files.location, path, SEGMENTS, EVENT_DRIVEN_COLUMNS)
 
 
 def _partition(directory: PartitionDirectory) -> Partition:
