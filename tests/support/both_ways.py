@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.leases.warehouse_lock import LOCK_NAME
 from planning import planned_for_small_tables
@@ -72,6 +74,13 @@ class BothWays:
 
     def _warehouse(self, location: Path) -> Warehouse:
         return Warehouse(spark=self.spark, uri=str(location))
+
+
+def limit_of(location: Path) -> object:
+    """To how many partitions the last run was limited; None: to no number."""
+    row = read_newest_run(str(location))
+    assert row is not None
+    return json.loads(str(row["summary"]))["scan"]["limited_to_partitions"]
 
 
 def rows_after_kills(warehouse: Warehouse, *, without: Collection[str] = ()) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from both_ways import BothWays, rows_after_kills
+from both_ways import BothWays, limit_of, rows_after_kills
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
 from builders.metadata_topic import DELETED, DELETING, became, finished, started, write_topic
 from coldlog.errors import UsageError
@@ -21,7 +20,6 @@ from coldlog.runtime.settings import Settings
 from coldlog.tables.damage_reports import add_damage_reports, read_damage_reports
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
@@ -62,12 +60,6 @@ CHANGES: list[tuple[str, Callable[[Path], object], int | None]] = [
     ("an object that is no part of a segment", lambda archive: (directory(archive, "two-2") / "x").touch(), None),
 ]
 """What changes, and to how many partitions the next run is limited; None: to no number."""
-
-
-def limit_of(location: Path) -> object:
-    row = read_newest_run(str(location))
-    assert row is not None
-    return json.loads(str(row["summary"]))["scan"]["limited_to_partitions"]
 
 
 def _run_both(both_ways: BothWays, limited: Path, whole: Path, name: str, partition_count: int | None) -> None:
