@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from coldlog.errors import ColdlogError
-from coldlog.indexing.events.event_sources import TableSource
 from coldlog.indexing.pipeline import RUN_PIPELINE
 from coldlog.indexing.run_log import record_unchanged_run
 from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
@@ -52,7 +51,7 @@ from coldlog.indexing.witness import (
 from coldlog.runtime.console import Stage, counted
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
-from coldlog.runtime.settings import Settings
+from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tables.definitions.job_runs import RunOutcome
 from coldlog.tables.delta.run_rows import now_ms, read_newest_run
 from coldlog.tables.leases.warehouse_lease import WarehouseLease
@@ -60,6 +59,7 @@ from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 
 _SINCE = "unchanged_since_run"
+_NOT_KNOWN = "not known"
 _MOST_LISTED = 500_000
 """So many segments are listed in this process although new events make a run necessary."""
 
@@ -113,7 +113,10 @@ def end_unchanged_run(job: PlainJob, *, is_full_listing: bool = False) -> Prefli
 def _end_if_unchanged(
     settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int, *, is_full_listing: bool
 ) -> PreflightOutcome:
-    uri, hours = settings.warehouse_uri, 0.0 if is_full_listing else settings.scan.full_listing_hours
+    uri = settings.warehouse_uri
+    # A table may lack events, and get them behind those that were read. So it does not say which directories changed.
+    is_full_listing |= settings.metadata.source is MetadataSource.TABLE
+    hours = 0.0 if is_full_listing else settings.scan.full_listing_hours
     last, touched, listed = _find_last_run(uri), None, None
     try:
         if last is None:
@@ -176,7 +179,7 @@ def _iter_states(settings: Settings) -> Iterator[Witness]:
     log_starts = {} if supplied is None else read_log_start_offsets(supplied)
     yield {LOG_STARTS: log_starts_digest(log_starts, ask_live_log_starts(settings))}
     source = open_event_source(settings)
-    yield {EVENTS: NOTHING if source is None or isinstance(source, TableSource) else source.digest()}
+    yield {EVENTS: NOTHING if source is None else source.digest() or _NOT_KNOWN}
 
 
 def _find_last_run(uri: str) -> _LastRun | None:

@@ -70,8 +70,7 @@ def read_metadata_step(job: Job, warehouse: Warehouse) -> EventsStep:
     if summary.lost_partitions:
         lost = ", ".join(map(str, summary.lost_partitions))
         job.console.warn(f"metadata partitions that are missing or shorter than at the last read: {lost}")
-    source_digest = None if isinstance(source, TableSource) else source.digest()
-    return EventsStep(facts=summary.facts() | {"source_digest": source_digest}, partitions=summary.partitions)
+    return EventsStep(facts=summary.facts() | {"source_digest": source.digest()}, partitions=summary.partitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

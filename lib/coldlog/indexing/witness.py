@@ -8,15 +8,16 @@ finds its own work done (`preflight`).
 States are those that the run has read, or older ones, never newer: a change during a run is seen by the next run.
 Versions of tables that only the holder of the lock writes are taken at the end.
 
-Of a metadata topic that brokers have, the state is its id and the ends of its partitions. Log start offsets that
-brokers answer are a state, too.
+Of a metadata topic that brokers have, the state is its id and the ends of its partitions; of a Delta table of its
+records, the table's id, version and time. Log start offsets that brokers answer are a state, too.
 
 A run that succeeds leaves no report of damage. One that a lookup made meanwhile is a change.
 
 No step depends on the clock, but for which directories are listed again (`due_listings`). What only time or a
-repetition changes has no witness, and the next run does every step: a Delta table of events, segments that are tried
-again, a validation, directories that could not be listed, damaged metadata partitions, segments that are pending, and
-rows of superseded builds, which the next run removes.
+repetition changes has no witness, and the next run does every step: segments that are tried again, a validation,
+directories that could not be listed, damaged metadata partitions, segments that are pending, and rows of superseded
+builds, which the next run removes. So does a run after one that read events from a Delta table whose version only Spark
+can tell: on HDFS, or with commits that a catalog keeps.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from coldlog.archive.stores.s3_environment import s3_endpoint
 from coldlog.indexing.digests import digest_of
 from coldlog.model.states import IndexStatus
 from coldlog.runtime.installation import default_jar_directory
-from coldlog.runtime.settings import MetadataSource, Settings
+from coldlog.runtime.settings import Settings
 from coldlog.tables.damage_reports import read_damage_reports
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
@@ -72,12 +73,11 @@ _TABLES_AT_ONCE = 8
 def may_be_unchanged(settings: Settings) -> bool:
     """Whether a run with these settings depends only on what a witness names."""
     warehouse = settings.warehouse
-    has_known_events = settings.metadata.source is not MetadataSource.TABLE
     has_lock = bucket_and_prefix(settings.warehouse_uri) is not None or local_folder(settings.warehouse_uri) is not None
     registers_names = warehouse.persistent_functions or settings.spark.get("spark.sql.catalogImplementation") == "hive"
     is_repeated = settings.build.retry_quarantined or settings.validation.after_build
     is_of_now = warehouse.as_of is None
-    return is_of_now and has_known_events and has_lock and not registers_names and not is_repeated
+    return is_of_now and has_lock and not registers_names and not is_repeated
 
 
 def read_surroundings(settings: Settings) -> dict[str, str]:
@@ -96,8 +96,10 @@ def read_surroundings(settings: Settings) -> dict[str, str]:
 def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[str, Any]) -> Witness | None:
     """Return the witness of a run from the summaries of its steps; None if the next run has to do every step."""
     scan, metadata = summary["scan"], summary["metadata"] or {}
+    events = metadata.get("source_digest") if metadata else NOTHING
     is_in_doubt = (
         not may_be_unchanged(settings)
+        or events is None
         or scan["unlisted_count"]
         or metadata.get("damaged_partition_count")
         or metadata.get("lost_partitions")
@@ -108,7 +110,7 @@ def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[s
     return {
         **surroundings,
         ARCHIVE: scan["listing_digest"],
-        EVENTS: metadata.get("source_digest") or NOTHING,
+        EVENTS: events,
         LOG_STARTS: scan["log_starts_digest"],
         REPORTS: NOTHING,
         **read_table_states(settings.warehouse_uri),

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 import coldlog
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.errors import RetriableError
 from coldlog.indexing import pipeline
+from coldlog.indexing.events.event_sources import TableSource
 from coldlog.indexing.preflight import end_unchanged_run
 from coldlog.indexing.witness import witness_of_run
 from coldlog.model.ids import TopicIdPartition
@@ -30,6 +33,7 @@ from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
@@ -45,6 +49,12 @@ PARTITIONS = ("payments-1", "crashy-upload-0")
 SOME_PARTITION = TopicIdPartition(topic="payments", partition=1, topic_id="A" * 22)
 LATE_MS = 2**62
 READ_QUOTA = 1 << 30
+RECORD_COLUMNS = {
+    "metadata_partition": "partition", "metadata_offset": "offset", "record_timestamp_ms": "timestamp",
+    "record_key": "key", "value": "value",
+}  # fmt: skip
+"""Of a table of the topic's records, by the columns of `segment_events`."""
+FROM_TABLE = ("metadata.source=table", "scan.full_listing_hours=24")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +255,40 @@ def _lose_table(place: Place) -> None:
     shutil.rmtree(place.location(QUARANTINE))
 
 
+def _append_record(place: Place) -> None:
+    row = {"partition": [0], "offset": [10**6], "timestamp": [0], "key": [b""], "value": [b"x"]}
+    types = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64())])
+    schema = types.append(pa.field("key", pa.binary())).append(pa.field("value", pa.binary()))
+    write_deltalake(str(place.folder / "metadata"), pa.table(row, schema=schema), mode="append")
+
+
+def _set_property(place: Place) -> None:
+    DeltaTable(place.folder / "metadata").alter.set_table_properties({"delta.appendOnly": "true"})
+
+
+def _make_anew(place: Place) -> None:
+    """Another table with the same rows, version and time."""
+    table = place.folder / "metadata"
+    rows, modified_ns = DeltaTable(table).to_pyarrow_table(), log_path(str(table), 0).stat().st_mtime_ns
+    shutil.rmtree(table)
+    write_deltalake(str(table), rows)
+    os.utime(log_path(str(table), 0), ns=(modified_ns, modified_ns))
+
+
+def _put_back_and_go_on(place: Place) -> None:
+    """Another commit of the same table with the same version."""
+    commit = log_path(str(place.folder / "metadata"), 0)
+    commit.write_bytes(commit.read_bytes() + b"\n")
+
+
+def _damage_table(place: Place) -> None:
+    log_path(str(place.folder / "metadata"), 0).write_bytes(b"")
+
+
+def _lose_topic(place: Place) -> None:
+    shutil.rmtree(place.folder / "metadata")
+
+
 CHANGES = (
     _touch, _replace, _remove, _add, _add_unrecognized, _add_beside_partitions, _add_empty_partition, _remove_partition,
     _append_event, _supply_log_start, _expire, _commit, _kill_run, _fail_run, _run_of_earlier_release, _maintain,
@@ -284,7 +328,6 @@ def test_run_does_every_step_with_another_setting(place: Place, setting: str) ->
     [
         "build.retry_quarantined=true",
         "validation.after_build=true",
-        "metadata.source=table",
     ],
 )
 def test_run_that_depends_on_more_than_its_witness_leaves_none(place: Place, setting: str) -> None:
@@ -336,6 +379,7 @@ def test_run_that_leaves_work_to_the_next_one_leaves_no_witness(place: Place, wo
         {"scan": {"unlisted_count": 1}},
         {"metadata": {"damaged_partition_count": 1}},
         {"metadata": {"lost_partitions": [3]}},
+        {"metadata": {"source_digest": None}},
     ],
     ids=str,
 )
@@ -362,3 +406,65 @@ def test_lock_of_another_job_is_reported_before_spark_starts(place: Place) -> No
 def test_place_without_a_warehouse_gets_no_lock(place: Place, tmp_path: Path) -> None:
     assert place.end_unchanged(f"warehouse.uri={tmp_path / 'new'}") is None
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def tabled(built: Place) -> Place:
+    """A place after a run that read the table."""
+    built.restore()
+    table = Place(
+        folder=built.folder.with_name("tabled"), pristine=built.pristine.with_name("of-table"), spark=built.spark
+    )
+    shutil.copytree(built.folder, table.folder)
+    events = DeltaTable(table.location(SEGMENT_EVENTS)).to_pyarrow_table(columns=list(RECORD_COLUMNS))
+    shutil.rmtree(table.folder / "metadata")
+    write_deltalake(str(table.folder / "metadata"), events.rename_columns(list(RECORD_COLUMNS.values())))
+    table.run(pipeline.run_pipeline, *FROM_TABLE)
+    shutil.copytree(table.folder, table.pristine)
+    return table
+
+
+@pytest.fixture
+def of_table(tabled: Place) -> Place:
+    tabled.restore()
+    return tabled
+
+
+def test_unchanged_run_that_reads_a_table_of_events_ends_before_spark(of_table: Place) -> None:
+    """Between the two runs is one that does every step."""
+    before = of_table.versions()
+    assert of_table.end_unchanged(*FROM_TABLE) == 0
+    of_table.run(pipeline.run_pipeline, *FROM_TABLE)
+    assert of_table.end_unchanged(*FROM_TABLE) == 0
+    assert of_table.versions() == before | {JOB_RUNS.name: before[JOB_RUNS.name] + 4}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_append_record, _set_property, _make_anew, _put_back_and_go_on, _damage_table, _lose_topic, _remove, _add],
+    ids=lambda change: change.__name__.strip("_"),
+)
+def test_run_that_reads_a_table_of_events_does_every_step_after_a_change(
+    of_table: Place, change: Callable[[Place], None]
+) -> None:
+    """Every directory is listed, too: a table may lack events."""
+    change(of_table)
+    assert of_table.end_unchanged(*FROM_TABLE) is None
+
+
+@pytest.mark.parametrize(
+    ("feature", "is_of_readers"), [("coordinatedCommits-preview", False), ("catalogManaged", True)]
+)
+def test_version_of_a_table_whose_commits_a_catalog_keeps_is_not_known(
+    of_table: Place, feature: str, is_of_readers: bool
+) -> None:
+    table = of_table.folder / "metadata"
+    assert TableSource(uri=str(table)).digest() is not None
+    features = {"readerFeatures": [feature] if is_of_readers else [], "writerFeatures": [feature]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features}
+    log_path(str(table), 1).write_text(f"{json.dumps(protocol)}\n")
+    assert TableSource(uri=str(table)).digest() is None
+
+
+def test_version_of_a_table_on_another_file_system_is_not_known() -> None:
+    assert TableSource(uri="hdfs://nowhere/rlmm").digest() is None

@@ -242,3 +242,28 @@ def test_events_of_the_metadata_topic_name_the_partitions_too(spark: SparkSessio
         go_on(broker)
         _run_both(both_ways, limited, whole, name, partition_count)
     both_ways.repeat(limited)
+
+
+def test_events_of_a_table_name_the_partitions_too(spark: SparkSession, tmp_path: Path) -> None:
+    broker, table = Broker(tmp_path), tmp_path / "table"
+    for topic in ("busy", "quiet"):
+        broker.tell(finished(*broker.write(topic, 3)))
+
+    def append(values: list[bytes | None]) -> None:
+        """A stream from Kafka writes the newest records of the topic."""
+        first = len(broker.values) - len(values)
+        rows = [(0, first + at, value) for at, value in enumerate(values)]
+        ddl = "partition INT, offset BIGINT, value BINARY"
+        spark.createDataFrame(rows, ddl).coalesce(1).write.format("delta").mode("append").save(str(table))
+
+    append(broker.values)
+    places = [f"archive.uri={broker.archive}", f"metadata.uri={table}", "metadata.source=table"]
+    both_ways = BothWays(spark=spark, assignments=places)
+    limited, whole = tmp_path / "limited", tmp_path / "whole"
+    both_ways.run(limited)
+    assert both_ways.run(limited), "nothing has changed"
+    shutil.copytree(limited, whole)
+    broker.copy("busy", 4)
+    append(broker.values[-2:])
+    _run_both(both_ways, limited, whole, "a copy", 1)
+    assert both_ways.run(limited), "the run that is limited leaves a witness, too"

@@ -20,15 +20,20 @@ from dataclasses import astuple, dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import MetadataPartition, iter_metadata_records, list_metadata_partitions
 from coldlog.archive.stores.object_store import ObjectStore
-from coldlog.errors import ArchiveError, UsageError
+from coldlog.errors import ArchiveError, ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.digests import digest_of
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
+from coldlog.tables.delta.log_check import check_log
+from coldlog.tables.delta.table_files import commit_ms
+from coldlog.tables.delta.table_storage import open_delta
 
 RAW_SCHEMA = pa.schema(
     [
@@ -54,6 +59,8 @@ NO_ANSWER, REFUSED = "no_answer", "refused"
 NO_LONGER_THERE = "no_longer_there"
 """Reason of a row that stands for the records up to its offset, which were wanted but are no longer in the topic."""
 _ROWS_A_BATCH = 10_000
+_KEPT_BY_CATALOGS = ("catalogManaged", "catalogOwned", "coordinatedCommits")
+"""How features of Delta tables begin whose newest commits may not be in their log yet."""
 
 
 class EventSource(Protocol):
@@ -151,9 +158,15 @@ class TableSource:
     """A Delta table of the topic's records."""
 
     uri: str
+    _read_state: list[str | None] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def digest(self) -> str | None:
+        """Id, version and time of the table when the last `read` began; None if only Spark can tell them."""
+        return self._read_state[0] if self._read_state else self._state()
 
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
         """Delta's file statistics skip rows below the wanted offsets."""
+        self._read_state[:] = [self._state()]
         try:
             table = spark.read.format("delta").load(self.uri)
         except AnalysisException as missing:
@@ -180,6 +193,22 @@ class TableSource:
         absent = [name for name in RAW_SCHEMA.names if name not in rows.columns]
         types = dict(column.strip().split(" ") for column in RAW_DDL.split(","))
         return rows.withColumns({name: F.lit(None).cast(types[name]) for name in absent})
+
+    def _state(self) -> str | None:
+        location = plain_location(self.uri)
+        if bucket_and_prefix(location) is None and local_folder(location) is None:
+            return None
+        try:
+            check_log(location)
+            table = open_delta(location)
+            protocol, version = table.protocol(), table.version()
+            features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+            if any(feature.startswith(_KEPT_BY_CATALOGS) for feature in features):
+                return None
+            # The time tells a table apart that was put back to an earlier version and has gone on from there.
+            return digest_of([table.metadata().id, version, commit_ms(location, version)])
+        except (ColdlogError, DeltaError, OSError):
+            return None
 
     def _bytes(self, table: DataFrame, name: str) -> Column:
         if name not in table.columns:
