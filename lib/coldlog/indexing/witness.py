@@ -29,7 +29,6 @@ import sysconfig
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -168,14 +167,17 @@ def _has_open_work(uri: str) -> bool:
 
 def _code_digest() -> str:
     """A digest of coldlog's files, the versions of all packages, and the jars; never the same if there are no files."""
-    library = Path(coldlog.__file__).parent
-    files = [file for file in sorted(library.rglob("*")) if file.is_file() and file.parent.name != "__pycache__"]
-    if not files:
+    library = os.path.dirname(coldlog.__file__)
+    folders = [(folder, names) for folder, _, names in os.walk(library) if os.path.basename(folder) != "__pycache__"]
+    files = sorted(os.path.join(folder, name) for folder, names in folders for name in names)
+    digest, count = hashlib.blake2b(digest_size=16), 0
+    for file in filter(os.path.isfile, files):
+        with open(file, "rb", buffering=0) as opened:
+            content = opened.read()
+        digest.update(f"{file[len(library) :]} {len(content)}\n".encode() + content)
+        count += 1
+    if not count:
         return uuid4().hex
-    digest = hashlib.blake2b(digest_size=16)
-    for file in files:
-        content = file.read_bytes()
-        digest.update(f"{file.relative_to(library)} {len(content)}\n".encode() + content)
     packages = [name for name in os.listdir(sysconfig.get_path("purelib")) if name.endswith(".dist-info")]
     jars = [(jar.name, jar.stat().st_size) for jar in default_jar_directory().glob("*.jar")]
     return digest_of([digest.hexdigest(), platform.python_version(), sorted(packages), sorted(jars)])

@@ -44,15 +44,13 @@ from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, Row
 from coldlog.tables.delta.table_files import (
     list_table_files,
 )
-from coldlog.tables.delta.warehouse_reads import WarehouseReads
+from coldlog.tables.delta.warehouse_reads import TABLES_AT_ONCE, WarehouseReads
 from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease
 
 _IDEMPOTENT_WRITE = "spark.databricks.delta.write"
 _CANNOT_BE_REBUILT = (*(table for table in INDEX_TABLES if table is not INTERVAL_INDEX), SEGMENT_EVENTS)
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
-_TABLES_AT_ONCE = 8
-"""Each table takes some requests to the store, one after another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +111,7 @@ class Warehouse(WarehouseReads):
             with self._requiring_a_commit(table, lease):
                 writer.option("txnVersion", str(lease.first_version)).save(self.location(table))
 
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as commits:
+        with ThreadPoolExecutor(TABLES_AT_ONCE) as commits:
             for commit in [commits.submit(fence_table, table) for table in tables]:
                 commit.result()
         lease.confirm()
@@ -139,11 +137,9 @@ class Warehouse(WarehouseReads):
         from `segments`, or if a table has no column that is required.
         """
         self._refuse_writing()
-        self._check_logs()
+        there = self._check_logs()
         self.data_location(SEGMENTS)  # raises `UsageError` before any write if tasks cannot write there
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as checks:
-            are_there = list(checks.map(self.has, ALL_TABLES))
-        missing = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if not is_there]
+        missing = [table for table in ALL_TABLES if table not in there]
         lost = [table.name for table in missing if table in _CANNOT_BE_REBUILT]
         if INTERVAL_INDEX in missing and SEGMENTS not in missing and self._has_index(IndexDepth.SIDECAR):
             lost.append(INTERVAL_INDEX.name)  # a warehouse of an older release has none, and no such segment
@@ -165,13 +161,13 @@ class Warehouse(WarehouseReads):
             if not create_table(self.location(table), table, schema, defaults):
                 self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
 
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as creations:
+        with ThreadPoolExecutor(TABLES_AT_ONCE) as creations:
             for creation in [creations.submit(create, table) for table in missing]:
                 creation.result()
         return len(missing)
 
     def _add_columns(self, tables: Sequence[TableDefinition]) -> None:
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as reads:
+        with ThreadPoolExecutor(TABLES_AT_ONCE) as reads:
             stored = list(reads.map(lambda table: stored_column_names(self.spark, self.location(table)), tables))
         for table, names in zip(tables, stored, strict=True):
             statement = table.add_columns_statement(self.identifier(table), names)

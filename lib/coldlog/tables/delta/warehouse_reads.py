@@ -7,6 +7,7 @@ would plan and run a query to find its files. `warehouse` adds the writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -47,6 +48,8 @@ from coldlog.tables.delta.table_history import list_commits
 
 FEW_ROWS = 1_000
 """So many are read and written in this process: Spark's planning takes longer."""
+TABLES_AT_ONCE = 8
+"""Each takes some requests to the store, one after another."""
 _FEW_FILES = 8
 SMALL_TABLES = 10
 """So many times `FEW_ROWS` are worked on in this process where Spark would start tasks in Python for them."""
@@ -107,20 +110,24 @@ class WarehouseReads:
 
     def require_tables(self) -> None:
         """Raise `UsageError` with the names of missing tables, `ColdlogError` if the log of a table is damaged."""
-        self._check_logs()
-        missing = [table.name for table in ALL_TABLES if not self.has(table)]
+        there = self._check_logs()
+        missing = [table.name for table in ALL_TABLES if table not in there]
         if missing:
             raise UsageError(
                 f"{self.uri} is not a warehouse of coldlog: {', '.join(missing)} missing; run the pipeline into it "
                 "first, or correct warehouse.uri"
             )
 
-    def _check_logs(self) -> None:
+    def _check_logs(self) -> list[TableDefinition]:
+        """Check the logs of the tables that are there, and return these tables."""
         for table in ALL_TABLES:
             check_log(self.location(table))
-        held = [table for table in HELD_TABLES if self.has(table)]
-        if all(table in held for table in NUMBERED_TABLES):
-            check_published(self.uri, held)
+        with ThreadPoolExecutor(TABLES_AT_ONCE) as checks:
+            are_there = list(checks.map(self.has, ALL_TABLES))
+        there = [table for table, is_there in zip(ALL_TABLES, are_there, strict=True) if is_there]
+        if all(table in there for table in NUMBERED_TABLES):
+            check_published(self.uri, [table for table in HELD_TABLES if table in there])
+        return there
 
     def has(self, table: TableDefinition) -> bool:
         try:
