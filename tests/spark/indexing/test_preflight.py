@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,11 +44,13 @@ from coldlog.tiering.system_clock import SystemClock
 from job_runs_table import log_path, rows_of, run_row
 from kafka_sample import KAFKA_SAMPLE
 from read_quotas import shared_quota, taken_bytes
+from spark_work import counting_work
 
 PARTITIONS = ("payments-1", "crashy-upload-0")
 SOME_PARTITION = TopicIdPartition(topic="payments", partition=1, topic_id="A" * 22)
 LATE_MS = 2**62
 READ_QUOTA = 1 << 30
+MOST_FIRST_JOBS = 18
 RECORD_COLUMNS = {
     "metadata_partition": "partition", "metadata_offset": "offset", "record_timestamp_ms": "timestamp",
     "record_key": "key", "value": "value",
@@ -64,6 +66,8 @@ class Place:
     folder: Path
     pristine: Path
     spark: SparkSession
+    first_jobs: int = 0
+    """So many jobs of Spark its first run started."""
 
     @property
     def warehouse(self) -> Path:
@@ -126,9 +130,10 @@ def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Plac
         shutil.copytree(found, place.folder / "archive" / source.name / found.name)
     shutil.copytree(KAFKA_SAMPLE / "rlmm", place.folder / "metadata")
     (place.folder / "log_starts.csv").write_text("topic,partition,log_start_offset\npayments,1,1\n")
-    place.run(pipeline.run_pipeline)
+    with counting_work(spark) as work:
+        place.run(pipeline.run_pipeline)
     shutil.copytree(place.folder, place.pristine)
-    return place
+    return replace(place, first_jobs=work.jobs)
 
 
 @pytest.fixture
@@ -147,6 +152,10 @@ def test_unchanged_run_ends_with_one_row(place: Place) -> None:
         assert (row["job"], row["outcome"], row["error"]) == ("run_pipeline", "succeeded", None)
         assert int(str(row["started_ms"])) <= int(str(row["finished_ms"]))
         assert json.loads(str(row["summary"]))["unchanged_since_run"] == first["run_id"]
+
+
+def test_first_run_starts_few_jobs_of_spark(built: Place) -> None:
+    assert 0 < built.first_jobs <= MOST_FIRST_JOBS
 
 
 def test_build_takes_what_it_reads_from_the_read_quota_that_processes_share(place: Place) -> None:
