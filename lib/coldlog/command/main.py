@@ -63,6 +63,8 @@ JOBS = {
     "expire": ("expire_segments", "delete segments by the retention of their topics"),
 }
 """The name and the summary of each job; `jobs` becomes it. It also goes by its own name."""
+NAMED_JOBS = ("lookup_offsets", "list_offsets", "fetch_records", "show_settings")
+"""Jobs without a short name, because commands do the same for people; they are not listed."""
 COMPLETE = "__complete"
 """What the scripts of `completion` call; it is not listed."""
 
@@ -125,7 +127,7 @@ def _run(arguments: list[str]) -> int:
         from coldlog.command.suggestions import print_suggestions
 
         return print_suggestions(arguments[1:])
-    if arguments[0] in JOBS or arguments[0] in {job for job, _ in JOBS.values()}:
+    if arguments[0] in JOBS or arguments[0] in {*NAMED_JOBS, *(job for job, _ in JOBS.values())}:
         from coldlog.command.jobs import become
 
         become(JOBS.get(arguments[0], arguments[:1])[0], arguments[1:])

@@ -50,7 +50,7 @@ def open_reader(settings: Settings, options: LookupOptions) -> OffsetReader:
 
 def requests_of(arguments: argparse.Namespace, settings: Settings, reader: OffsetReader) -> pa.Table:
     """Return the requests of the arguments, or of the file that they name."""
-    from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
+    from coldlog.lookups.requests.requests_file import is_file_of_requests, no_requests_text, read_requests_file
     from coldlog.lookups.requests.rows import requests_from_rows
 
     if arguments.requests is not None:
@@ -58,7 +58,10 @@ def requests_of(arguments: argparse.Namespace, settings: Settings, reader: Offse
             raise UsageError(
                 f"--requests {arguments.requests}: expected a .csv or .jsonl file; the jobs also read a Delta table"
             )
-        return read_requests_file(arguments.requests)
+        requests = read_requests_file(arguments.requests)
+        if not requests.num_rows:
+            print(f"coldlog: {no_requests_text(arguments.requests)}", file=sys.stderr)
+        return requests
     partitions = asked_partitions(arguments)
     if not partitions:
         partitions = known_partitions(settings, reader, arguments.topic)

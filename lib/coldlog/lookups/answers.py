@@ -85,10 +85,11 @@ def check_target(path: str) -> None:
             target = Path(os.path.realpath(path))
             if len(os.fsencode(target.name)) > _LONGEST_NAME_BYTES:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-            existing = next(each for each in target.parents if each.exists())
-            if not existing.is_dir():
+            if not target.parent.exists():
+                raise ValueError(f"no such folder: {target.parent}; make it, or correct the path")
+            if not target.parent.is_dir():
                 raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            folder = str(existing)
+            folder = str(target.parent)
         if not os.access(folder, os.W_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     except (OSError, ValueError) as refused:
@@ -107,7 +108,6 @@ def _write_whole(path: str, text: str) -> None:
             return
         target = Path(os.path.realpath(path))
         unfinished = target.with_name(f".coldlog-answers.{os.getpid()}.tmp")
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             unfinished.write_text(text, encoding="utf-8")
             unfinished.replace(target)

@@ -36,7 +36,7 @@ from coldlog.lookups.lookup_settings import (
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
 from coldlog.lookups.requests.asked_times import add_request_options, asked_text, request_fields, requested_time
-from coldlog.lookups.requests.requests_file import is_file_of_requests, read_requests_file
+from coldlog.lookups.requests.requests_file import is_file_of_requests, no_requests_text, read_requests_file
 from coldlog.lookups.requests.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
 from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
 from coldlog.model.states import LookupEngine
@@ -144,6 +144,8 @@ class LookupJob:
             return None
         with console.stage("requests") as stage:
             stage.add(f"{requested.num_rows:,} asked")
+        if not requested.num_rows:
+            console.warn(no_requests_text(arguments.requests))
         self._reads.begin(settings)
         self._answer(settings, arguments, console, requested, engine.answer)
         if self._late and settings.warehouse.as_of is None:
@@ -162,6 +164,8 @@ class LookupJob:
             with job.console.stage("requests") as stage:
                 requests = _requests(self._requested, warehouse)
                 stage.add(f"{requests.num_rows:,} asked")
+            if not requests.num_rows:
+                job.console.warn(no_requests_text(job.arguments.requests))
             answer = partial(answer_batch, warehouse)
             write = partial(write_table, spark=job.spark)
             self._answer(settings, job.arguments, job.console, requests, answer, write)

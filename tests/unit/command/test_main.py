@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coldlog.command.main import COMMANDS, JOBS, PROGRAMS, main
+from coldlog.command.main import COMMANDS, JOBS, NAMED_JOBS, PROGRAMS, main
 from coldlog.launch.submit import list_jobs
 from coldlog.runtime.installation import ROOT
 
 
-def test_every_short_name_is_of_a_job() -> None:
-    assert {job for job, _ in JOBS.values()} <= set(list_jobs(ROOT / "jobs"))
+def test_every_job_is_a_command_by_its_own_name() -> None:
+    assert {*NAMED_JOBS, *(job for job, _ in JOBS.values())} == {*list_jobs(ROOT / "jobs")}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -34,7 +34,7 @@ def _answers(*rows: tuple[str, int, int | None, str | None]) -> pa.Table:
 
 
 def test_json_lines_have_one_object_per_request_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "new folder" / "answers.jsonl"
+    path = tmp_path / "answers.jsonl"
     write_json_lines(_answers(("b", 1, 7, None), ("a", 0, None, None), ("ü\n", 0, None, "UNKNOWN")), str(path))
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [line["topic"] for line in lines] == ["b", "a", "ü\n"]
@@ -137,3 +137,15 @@ def test_a_target_that_cannot_be_written_is_refused_with_its_name(tmp_path: Path
     with pytest.raises(UsageError, match="cannot write the answers to"):
         write_json_lines(_answers(("a", 0, 7, None)), target)
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
+    target = tmp_path / "answrs" / "today" / "answers.jsonl"
+    with pytest.raises(UsageError) as refused:
+        check_target(str(target))
+    assert str(refused.value) == (
+        f"cannot write the answers to '{target}': no such folder: {target.parent}; make it, or correct the path"
+    )
+    with pytest.raises(UsageError, match="No such file or directory"):
+        write_json_lines(_answers(("a", 0, 7, None)), str(target))
+    assert not list(tmp_path.iterdir())

@@ -41,6 +41,11 @@ def is_file_of_requests(path: str) -> bool:
     return Path(path).suffix.lower() in (".csv", ".json", ".jsonl") and not os.path.isdir(path)
 
 
+def no_requests_text(path: str) -> str:
+    """Say that a file or a table of requests has none: most likely what should have filled it failed."""
+    return f"{path}: no requests, so there are no answers"
+
+
 def read_requests_file(path: str) -> pa.Table:
     """Read requests from a `.csv` file, or from a `.json` or `.jsonl` file with one object per line."""
     try:
