@@ -18,7 +18,7 @@ from functools import lru_cache
 from importlib import import_module
 from urllib.parse import unquote, urlsplit
 
-from coldlog.archive.layouts.layout import ArchiveLayout, LayoutOptions
+from coldlog.archive.layouts.layout import ArchiveLayout, LayoutOptions, NoArchiveError
 from coldlog.archive.layouts.local_tiered_storage import ROOT_DIRECTORY, find_partition_directory
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.archive.stores.local_writer import LocalWriter
@@ -89,7 +89,7 @@ def _find_store(uri: str, noun: str, s3: S3Options) -> RootedStore:
         return open_s3_store(uri, s3)
     directory = directory_of(uri)
     if not os.path.isdir(directory):
-        raise UsageError(f"no {noun} at {uri}: {directory} is not a directory that can be reached")
+        raise NoArchiveError(f"no {noun} at {uri}: {directory} is not a directory that can be reached")
     return LocalStore(root=directory, uri=uri)
 
 

@@ -91,7 +91,7 @@ def _iter_checks(settings: Settings, arguments: argparse.Namespace) -> Iterator[
             mend = with_given_settings(wrong.mend, arguments) if is_job else wrong.mend
             row |= {"state": wrong.state, "finding": str(wrong), "mend": mend}
         except ColdlogError as wrong:
-            row |= {"finding": str(wrong)}
+            row |= {"finding": str(wrong), "mend": "; ".join(getattr(wrong, "__notes__", ())) or None}
         except ModuleNotFoundError as missing:
             wrong_package = missing_extra(missing)
             if wrong_package is None:
@@ -135,9 +135,9 @@ def _check_jars(_: Settings) -> str:
 
 
 def _check_archive(settings: Settings) -> str:
-    from coldlog.runtime.open_layout import layout_opener
+    from coldlog.runtime.open_layout import open_or_advise
 
-    layout_opener(settings)()
+    open_or_advise(settings)
     return f"{settings.archive_uri}, {settings.archive.layout}"
 
 

@@ -21,7 +21,7 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.installation import CHECKOUT
 from coldlog.runtime.job import Job, PlainJob, job_console
-from coldlog.runtime.open_layout import layout_opener
+from coldlog.runtime.open_layout import open_or_advise
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
 from coldlog.runtime.spark_versions import installed_series
@@ -66,7 +66,7 @@ def require_archive(job: PlainJob) -> None:
     """Open the archive; as `first` of a job, it refuses a wrong `archive.uri` before Spark starts."""
     if job.settings.warehouse_uri == job.settings.archive_uri:
         raise UsageError("archive.uri and warehouse.uri are the same place; give the tables a place of their own")
-    layout_opener(job.settings)()
+    open_or_advise(job.settings)
 
 
 def run_job(
@@ -132,7 +132,8 @@ def _run(
         if explanation is None:
             job_console(arguments).error(parser.prog, repr(error), traceback=traceback.format_exc())
         else:
-            job_console(arguments).error(parser.prog, str(explanation))
+            told = explanation.text_with_notes if isinstance(explanation, ColdlogError) else explanation
+            job_console(arguments).error(parser.prog, told)
         if isinstance(explanation, UsageError):
             return EXIT_USAGE
         return EXIT_FAILED

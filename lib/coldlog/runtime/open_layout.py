@@ -10,7 +10,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from coldlog.archive.layouts.layout import ArchiveLayout
+    from coldlog.archive.layouts.layout import ArchiveLayout, LayoutOptions
     from coldlog.archive.stores.s3_client import S3Options
 
 
@@ -19,14 +19,33 @@ def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
     return partial(_open_layout, settings.archive_uri, settings)
 
 
-def _open_layout(uri: str, settings: Settings) -> ArchiveLayout:
-    # Imported here, because many questions need no archive, and stores take longer to import than an answer.
+def open_or_advise(settings: Settings) -> None:
+    """Open the archive. If there is none at `archive.uri`, the error has a note that says what to do."""
+    from coldlog.archive.layouts.layout import NoArchiveError
+
+    try:
+        layout_opener(settings)()
+    except NoArchiveError as none:
+        # Imported here, because it looks into other places only after an error.
+        from coldlog.archive.nearest_archive import advise
+
+        archive = settings.archive
+        none.add_note(advise(settings.archive_uri, archive.layout, _layout_options(settings), s3_options(settings)))
+        raise
+
+
+def _layout_options(settings: Settings) -> LayoutOptions:
     from coldlog.archive.layouts.layout import LayoutOptions
-    from coldlog.archive.open_archive import open_archive
 
     archive = settings.archive
-    options = LayoutOptions(above_partitions=archive.above_partitions or "", key_prefix=archive.key_prefix or "")
-    return open_archive(uri, archive.layout, options, s3_options(settings))
+    return LayoutOptions(above_partitions=archive.above_partitions or "", key_prefix=archive.key_prefix or "")
+
+
+def _open_layout(uri: str, settings: Settings) -> ArchiveLayout:
+    # Imported here, because many questions need no archive, and stores take longer to import than an answer.
+    from coldlog.archive.open_archive import open_archive
+
+    return open_archive(uri, settings.archive.layout, _layout_options(settings), s3_options(settings))
 
 
 def decode_limits(settings: Settings) -> DecodeLimits:

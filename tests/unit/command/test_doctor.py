@@ -61,3 +61,47 @@ def test_a_folder_without_the_metadata_topic_is_wrong(tmp_path: Path, capsys: py
     (tmp_path / "__remote_log_metadata-7").mkdir()
     _, found = _check(capsys, *setting)
     assert found["metadata topic"] == ("ok", str(tmp_path), None)
+
+
+def _segment_of_a_log(folder: Path) -> None:
+    """A log directory of a broker, with the log of one segment of the sample."""
+    log = next((GOLDEN / "kafka-sample" / "archive").glob("*/orders-0-*/00000000000000000000-*.log"))
+    (folder / "orders-0").mkdir(parents=True)
+    (folder / "orders-0" / "00000000000000000000.log").write_bytes(log.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("uri", "advice"),
+    [
+        ("backup/tier", "{0}/backup has no 'tier': correct archive.uri, or mount the disk that has it"),
+        ("bakup/archive", "{0}/backup/archive has segments: set archive.uri={0}/backup/archive"),
+        ("backup", "{0}/backup/archive has segments: set archive.uri={0}/backup/archive"),
+        ("backup/archive/kafka-tierd-storage", "{0}/backup/archive has segments: set archive.uri={0}/backup/archive"),
+        ("backup/archive/kafka-tiered-storage/payments-1-{1}", "{0}/backup/archive/kafka-tiered-storage has segments: "
+         "set archive.uri={0}/backup/archive/kafka-tiered-storage"),
+        ("broker", "this place has segments: set archive.layout=log_directories"),
+        ("broker/orders-0/x", "{0}/broker has segments: set archive.uri={0}/broker and archive.layout=log_directories"),
+        ("empty", "no archive is near it; correct archive.uri"),
+        ("file", "{0}/file is a file: set archive.uri to a folder"),
+        ("file/archive", "{0}/file is a file: correct archive.uri"),
+    ],
+)  # fmt: skip
+def test_a_wrong_archive_is_told_with_what_was_meant(
+    uri: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, topic_id = tmp_path / "far" / "away", "AAAAAAAAAAAAAAAAAAAAAA"
+    if uri.startswith(("backup", "bakup")):
+        (root / "backup").mkdir(parents=True)
+        if not advice.startswith("{0}/backup has no"):
+            (root / "backup" / "archive").symlink_to(GOLDEN / "kafka-sample" / "archive")
+            partition = next((GOLDEN / "kafka-sample" / "archive").glob("*/payments-1-*"))
+            topic_id = partition.name.removeprefix("payments-1-")
+    elif uri.startswith("broker"):
+        _segment_of_a_log(root / "broker")
+    else:
+        (root / "empty").mkdir(parents=True)
+        (root / "file").touch()
+    place = str(root / uri).format(root, topic_id)
+    code, found = _check(capsys, "--set", f"archive.uri={place}", "-w", str(tmp_path))
+    assert (code, found["archive"][0]) == (1, "wrong")
+    assert found["archive"][2] == advice.format(root)

@@ -22,16 +22,25 @@ def _refused(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 @pytest.mark.parametrize("job", ["run_pipeline", "scan_segments", "build_indexes", "deepen_indexes"])
 @pytest.mark.parametrize(
-    ("name", "complaint"),
+    ("name", "complaint", "advice"),
     [
-        ("nowhere", "no archive at {place}: {place} is not a directory that can be reached"),
-        ("", "no local_tiered_storage archive at {place}: it has neither kafka-tiered-storage nor a directory"),
+        (
+            "nowhere",
+            "no archive at {place}: {place} is not a directory that can be reached",
+            "has no 'nowhere': correct archive.uri, or mount the disk that has it",
+        ),
+        (
+            "",
+            "no local_tiered_storage archive at {place}: it has neither kafka-tiered-storage nor a directory",
+            "no archive is near it; correct archive.uri",
+        ),
     ],
 )
 def test_a_wrong_archive_is_refused_before_spark_starts(
     job: str,
     name: str,
     complaint: str,
+    advice: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -41,6 +50,7 @@ def test_a_wrong_archive_is_refused_before_spark_starts(
     command = [job, "--set", f"archive.uri={place}", "--set", f"warehouse.uri={warehouse}"]
     told = _refused(command, monkeypatch, capsys)
     assert told.startswith(f"spark-submit.sh {job}: {complaint.format(place=place)}")
+    assert told.endswith(advice)
     assert not warehouse.exists(), "no lock was taken"
 
 

@@ -43,6 +43,7 @@ from coldlog.archive.layouts.layout import (
     DirectoryListing,
     LayoutOptions,
     ListedSegment,
+    NoArchiveError,
     ObjectKind,
     PartitionDirectory,
     SegmentFileKind,
@@ -194,7 +195,7 @@ def open_layout(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
     layout = AivenLayout(store=store, key_prefixes=read_key_prefixes(options.key_prefix))
     require_keys()
     if not layout.holds_topics():
-        raise UsageError(
+        raise NoArchiveError(
             f"no {AIVEN} archive at {store.uri}: it is not empty and has no directory <topic>-<topic id> after "
             "archive.key_prefix; set archive.key_prefix to the plugin's key.prefix"
         )

@@ -16,10 +16,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from coldlog.errors import UsageError
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
 # Kafka's defaults bound an index to 10 MiB; a snapshot of a million producers has 46 MB.
 SMALL_FILE_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class NoArchiveError(UsageError):
+    """The place does not hold an archive of this layout; another place or layout was meant."""
 
 
 class SegmentFileKind(StrEnum):

@@ -28,6 +28,7 @@ from coldlog.archive.layouts.layout import (
     DirectoryListing,
     LayoutOptions,
     ListedSegment,
+    NoArchiveError,
     ObjectKind,
     PartitionDirectory,
     SegmentFileKind,
@@ -136,7 +137,7 @@ def open_layout(store: RootedStore, _: LayoutOptions) -> ArchiveLayout:
         find_partition_directory(name) for name in store.iter_directories("")
     )
     if not is_tree:
-        raise UsageError(
+        raise NoArchiveError(
             f"no {LOCAL_TIERED_STORAGE} archive at {store.uri}: it has neither {ROOT_DIRECTORY} nor a directory "
             "named <topic>-<partition>-<topic id>; correct archive.uri, or archive.layout"
         )

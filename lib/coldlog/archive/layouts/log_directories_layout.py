@@ -49,6 +49,7 @@ from coldlog.archive.layouts.layout import (
     DirectoryListing,
     LayoutOptions,
     ListedSegment,
+    NoArchiveError,
     PartitionDirectory,
     SegmentFileKind,
     SegmentListing,
@@ -213,7 +214,7 @@ def open_layout(store: RootedStore, options: LayoutOptions) -> ArchiveLayout:
     layout = LogDirectoriesLayout(store=store, above_partitions=options.above_partitions)
     if not layout.holds_partitions():
         above = f"{layout.above_partitions}/" if layout.above_partitions else ""
-        raise UsageError(
+        raise NoArchiveError(
             f"no {LOG_DIRECTORIES} archive at {store.uri}: it has no directory {above}<topic>-<partition>; "
             "name the directories between archive.uri and the partitions in archive.above_partitions"
         )
