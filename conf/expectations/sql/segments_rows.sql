@@ -30,7 +30,9 @@ SELECT
   ), '') END AS columns_not_built,
   CASE
     WHEN index_status IN ('indexed', 'pending', 'quarantined')
-         AND NOT (is_listed AND size(missing_kinds) = 0 AND state = 'COPY_SEGMENT_FINISHED')
+         AND NOT (is_listed AND state = 'COPY_SEGMENT_FINISHED'
+                  AND (size(missing_kinds) = 0
+                       OR state_source = 'events' AND size(array_except(missing_kinds, array('offset_index', 'time_index'))) = 0))
       THEN concat(index_status, ' but ', state, if(is_listed, '', ', not listed'),
                   if(size(missing_kinds) = 0, '', concat(', without ', array_join(missing_kinds, ', '))))
     WHEN index_status = 'gone' AND is_listed AND state NOT LIKE 'DELETE%' THEN concat('gone but listed and ', state)

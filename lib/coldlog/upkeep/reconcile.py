@@ -103,7 +103,7 @@ _RULES = (
         kind=DiscrepancyKind.FILES_MISSING,
         when=f"{_FINISHED} AND is_listed AND size(missing_kinds) > 0",
         expected="'every required file'",
-        found="concat('no ', array_join(missing_kinds, ', '))",
+        found="concat('no ', array_join(missing_kinds, ', '), if(is_read, '; the log is served without', ''))",
     ),
     _Rule(
         kind=DiscrepancyKind.SIZE_DIFFERS,
@@ -173,7 +173,7 @@ _RULES = (
     ),
     _Rule(
         kind=DiscrepancyKind.SIDE_FILE_DAMAGED,
-        when="is_read AND size(damaged_files) > 0 AND holes IS NULL",
+        when="is_read AND size(damaged_files) > size(missing_kinds) AND holes IS NULL",
         expected="'files that agree with the log'",
         found="array_join(damaged_files, '; ')",
     ),

@@ -299,7 +299,7 @@ DISCREPANCIES = [
     ("index", 0, KIND.SIDE_FILE_DAMAGED, "files that agree with the log", TORN_INDEX),
     ("missing", 0, KIND.SEGMENT_MISSING, f"a log of {LOG_BYTES} bytes with its files", "no object"),
     ("orphan", 8, KIND.ORPHAN, "an event that announces it", "5 objects"),
-    ("partial", 0, KIND.FILES_MISSING, "every required file", "no time_index"),
+    ("partial", 0, KIND.FILES_MISSING, "every required file", "no time_index; the log is served without"),
     ("promised", 8, KIND.TXN_INDEX_PROMISED, "aborted transactions", "no abort marker"),
     ("size", 0, KIND.SIZE_DIFFERS, f"{LOG_BYTES + 1} bytes", f"{LOG_BYTES} bytes"),
     ("start", 0, KIND.START_OFFSET_DIFFERS, "offset 1", "offset 0"),

@@ -73,6 +73,21 @@ def test_every_damage_of_an_index_costs_only_the_index(suffix: str, depth: Index
     assert found > len(INDEXED.content(suffix))
 
 
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("suffix", INDEXES)
+def test_a_deleted_index_costs_only_itself_if_the_log_is_whole(suffix: str, depth: IndexDepth) -> None:
+    name = INDEXED.name_of(suffix)
+    without = replace(INDEXED, objects={key: content for key, content in INDEXED.objects.items() if key != name})
+    built = build_announced(without, depth)
+    whole = undamaged(IndexDepth.BATCH if depth is IndexDepth.SIDECAR else depth, is_indexed=True)[1]
+    assert built.pieces[:-1] == whole.pieces[:-1]
+    told = built.outcome["damaged_files"]
+    assert isinstance(told, list)
+    assert told == [f"segment was listed without this file in {name}"]
+    cut = without.with_content(LOG, INDEXED.content(LOG)[: INDEXED.borders[-2]])
+    assert quarantined(build_announced(cut, depth), "") is not None
+
+
 @pytest.mark.parametrize("announce", [announced, announced_with_size])
 def test_no_damaged_log_passes_for_a_whole_one_beside_a_damaged_index(
     announce: Callable[[SegmentWork], SegmentWork],

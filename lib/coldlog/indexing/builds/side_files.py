@@ -12,7 +12,7 @@ The small files are read before the log and compared with it while it is read:
 - The leader epoch checkpoint must have the epochs of the log, at the same offsets.
 
 A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. If the
-events prove the log whole, an offset or time index that is damaged or disagrees is left out. This loses nothing,
+events prove the log whole, an offset or time index that is missing, damaged or disagrees is left out. This loses nothing,
 because the log says all that an index does. The log is proven whole if it has the announced size, ends with the
 announced last offset, and has a record at each offset. Without events, nothing else in the archive shows a log that was
 cut between two batches, and the segment is refused. If none of these files reaches into the last batch, the cut stays
@@ -51,7 +51,7 @@ from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 
 _OFFSET_AND_TIME_INDEX = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
-_DAMAGED_INDEX = (Reason.OFFSET_INDEX_INVALID, Reason.TIME_INDEX_INVALID)
+_DAMAGED_INDEX = (Reason.OFFSET_INDEX_INVALID, Reason.TIME_INDEX_INVALID, Reason.OBJECT_MISSING)
 _NOTHING = memoryview(b"")
 _Parsed = TypeVar("_Parsed")
 _NO_TRANSACTIONS: Mapping[int, int] = MappingProxyType({})

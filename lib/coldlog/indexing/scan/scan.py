@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.archive.layouts.layout import ArchiveLayout, UnrecognizedObject
+from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind, UnrecognizedObject
 from coldlog.errors import UsageError
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments
 from coldlog.indexing.scan.listing import (
@@ -57,6 +57,8 @@ WRITTEN_COLUMNS = (
 )  # fmt: skip
 _FROM_LISTING, _FROM_EVENTS = "listing", "events"
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+_INDEXES = (SegmentFileKind.OFFSET_INDEX.value, SegmentFileKind.TIME_INDEX.value)
+"""The log says all that these do."""
 _REPORTED_DIRECTORIES = 5
 
 
@@ -160,6 +162,9 @@ def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]
     If no event announced a segment of a partition with its offsets, only the listing counts for the partition. In other
     partitions, a listed segment is an orphan if no event announced it and lost events did not either. An orphan waits,
     and is indexed if it is announced later.
+
+    A copy that was announced as finished, with its offsets, is also read without its offset and time index: the build
+    serves it if its log is whole.
     """
     key = ["topic", "partition", "topic_id", "segment_id"]
     valid = announced.where(F.col("announced_state").isNotNull())
@@ -170,12 +175,14 @@ def _expected(listed: DataFrame, announced: DataFrame, lost: dict[int, list[int]
     both = with_lost_announcements(both.join(governed, ["topic_id", "partition"], "left"), lost)
     state = F.col("announced_state")
     is_whole = F.col("listed") & (F.size("missing_kinds") == 0)
+    without = F.array_except("missing_kinds", F.array(*map(F.lit, _INDEXES)))
+    is_readable = is_whole | (F.col("listed") & (F.size(without) == 0) & F.col("announced_start_offset").isNotNull())
     status = (
         F.when(state.isNull() & F.col("is_governed") & ~F.col("may_be_announced"), IndexStatus.ORPHAN.value)
         .when(state.isNull(), F.col("index_status"))
         .when(state.startswith("DELETE"), IndexStatus.GONE.value)
         .when(F.col("listed").isNull() & (state == _FINISHED), IndexStatus.GONE.value)
-        .when(is_whole & (state == _FINISHED), IndexStatus.PENDING.value)
+        .when(is_readable & (state == _FINISHED), IndexStatus.PENDING.value)
         .otherwise(IndexStatus.INCOMPLETE.value)
     )
     return both.select(

@@ -109,7 +109,8 @@ class DiscrepancyKind(StrEnum):
     COPY_INCOMPLETE = (
         "copy_incomplete",
         Severity.WARNING,
-        "restore the missing files, or read the metadata topic (metadata.uri): it shows if the copy was ever finished",
+        "restore the missing files, or read the metadata topic (metadata.uri): it shows if the copy was ever finished, "
+        "and a whole log is then served without its offset or time index",
     )
     COPY_UNDERWAY = "copy_underway", Severity.INFO, "wait for the next run: the copy may be in progress"
     DELETION_UNFINISHED = (
