@@ -72,7 +72,8 @@ COMPLETE = "__complete"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv`; return the exit code."""
     arguments = [_as_utf8(word) for word in (sys.argv[1:] if argv is None else argv)]
-    name = f"coldlog {arguments[0]}" if arguments and arguments[0] in COMMANDS else "coldlog"
+    is_named = bool(arguments) and arguments[0] in {*COMMANDS, *PROGRAMS, *JOBS}
+    name = f"coldlog {arguments[0]}" if is_named else "coldlog"
     try:
         code = _run_with_extras(arguments)
         if sys.stdout is not None:
@@ -160,6 +161,9 @@ def _run_program(name: str, arguments: list[str]) -> int:
     if not {"-h", "--help", "--list-settings"} & {*arguments}:
         require_extras({name} & MODULES.keys())
     keep_compiled_kernels()
+    if name == "launch-options" and arguments:  # a job by its short name, as the first or the last word
+        arguments = [JOBS[word][0] if word in JOBS and at in (0, len(arguments) - 1) else word
+                     for at, word in enumerate(arguments)]  # fmt: skip
     code: int = import_module(PROGRAMS[name][0]).main(arguments)
     return code
 

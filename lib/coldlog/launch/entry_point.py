@@ -63,10 +63,15 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def require_archive(job: PlainJob) -> None:
-    """Open the archive; as `first` of a job, it refuses a wrong `archive.uri` before Spark starts."""
+    """Open the archive; as `first` of a job, it refuses a wrong `archive.uri` before Spark starts, and a
+    `warehouse.uri` at which nothing can be written."""
     if job.settings.warehouse_uri == job.settings.archive_uri:
         raise UsageError("archive.uri and warehouse.uri are the same place; give the tables a place of their own")
     open_or_advise(job.settings)
+    # Imported here, because most jobs' help and answers need no tables.
+    from coldlog.tables.leases.warehouse_lock import require_writable
+
+    require_writable(job.settings.warehouse_uri)
 
 
 def run_job(

@@ -33,7 +33,8 @@ def timestamp_from_text(text: str, now_ms: int | None = None) -> int:
     except ValueError:
         moment = None
     if moment is None:
-        raise UsageError(f"not a timestamp: {text!r}; {_EXPECTED}")
+        meant = f"did you mean '{text} ago'? " if _AGO.fullmatch(f"{text} ago") else ""
+        raise UsageError(f"not a timestamp: {text!r}; {meant}{_EXPECTED}")
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since_epoch = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000
@@ -41,7 +42,7 @@ def timestamp_from_text(text: str, now_ms: int | None = None) -> int:
 
 def _milliseconds(text: str) -> int:
     if len(text) > _MOST_DIGITS or not -(2**63) <= int(text) < 2**63:
-        raise UsageError(f"not a timestamp: {text[:_MOST_DIGITS]}... does not fit in 64 bits")
+        raise UsageError(f"not a timestamp: {text[:_MOST_DIGITS]}... does not fit in 64 bits; {_EXPECTED}")
     date = _BASIC_DATE.fullmatch(text)
     if date:
         raise UsageError(f"not a timestamp: {text} looks like a date; give it as {'-'.join(date.groups())}")

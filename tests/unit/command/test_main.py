@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldlog.command.main import COMMANDS, JOBS, NAMED_JOBS, PROGRAMS, main
+from coldlog.errors import UsageError
 from coldlog.launch.submit import list_jobs
 from coldlog.runtime.installation import ROOT
 
@@ -47,3 +48,39 @@ def test_wrong_arguments_are_one_line_that_names_the_help(
     prog = f"coldlog {arguments[0]}"
     assert (code, printed.out) == (2, "")
     assert printed.err == f"{prog}: error: {complaint}; see {prog} --help\n"
+
+
+def test_launch_options_take_the_short_name_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("coldlog.launch_options.main", lambda words: asked.append(words) or 0)
+    for words in (["run"], ["build", "--master", "local[2]"], ["--master", "local[2]", "scan"], ["fetch_records"]):
+        assert main(["launch-options", *words]) == 0
+    assert [each[0] for each in asked] == ["run_pipeline", "build_indexes", "--master", "fetch_records"]
+    assert asked[2][-1] == "scan_segments"
+
+
+def test_an_error_of_a_program_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: list[str]) -> int:
+        raise UsageError("nothing is right")
+
+    monkeypatch.setattr("coldlog.launch_options.main", fail)
+    assert main(["launch-options"]) == 2
+    assert capsys.readouterr().err == "coldlog launch-options: nothing is right\n"
+
+
+@pytest.mark.parametrize(
+    ("time", "hint"),
+    [
+        ("2 hours", "did you mean '2 hours ago'? give epoch milliseconds"),
+        ("5h", "did you mean '5h ago'? give epoch milliseconds"),
+        ("latest-tierd", "earliest-pending-upload; did you mean latest-tiered?"),
+        ("9" * 20, "does not fit in 64 bits; give epoch milliseconds"),
+    ],
+)
+def test_a_time_that_is_nearly_right_is_told_what_was_meant(
+    time: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["offsets", "orders", time]) == 2
+    assert hint in capsys.readouterr().err

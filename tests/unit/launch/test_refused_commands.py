@@ -66,3 +66,18 @@ def test_wrong_arguments_of_a_job_are_one_line(
 ) -> None:
     prog = f"spark-submit.sh {command[0]}"
     assert _refused(command, monkeypatch, capsys) == f"{prog}: error: {complaint}; see {prog} --help"
+
+
+@pytest.mark.parametrize(
+    ("place", "where"), [("file", ""), ("file/tables", "{0}/file: "), ("link/tables", "{0}/link: ")]
+)
+def test_a_warehouse_that_cannot_be_written_is_refused_before_spark_starts(
+    place: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    archive, warehouse = ROOT / "tests" / "golden" / "kafka-sample" / "archive", tmp_path / place
+    command = ["run_pipeline", "--set", f"archive.uri={archive}", "--set", f"warehouse.uri={warehouse}"]
+    told = _refused(command, monkeypatch, capsys)
+    why = f"{where.format(tmp_path)}Not a directory; correct warehouse.uri"
+    assert told == f"spark-submit.sh run_pipeline: the warehouse {warehouse} cannot be written: {why}"

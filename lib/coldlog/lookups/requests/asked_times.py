@@ -23,7 +23,11 @@ def requested_time(text: str, option: str) -> int:
     try:
         timestamp_ms = timestamp_from_text(text)
     except UsageError as unreadable:
-        raise UsageError(f"{unreadable}, or {', '.join(_SPECIALS)}") from unreadable
+        from difflib import get_close_matches
+
+        near = get_close_matches(text, _SPECIALS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{unreadable}, or {', '.join(_SPECIALS)}{meant}") from unreadable
     if timestamp_ms < 0 and str(timestamp_ms) != text:
         # Passed on as a number, it would mean a special timestamp.
         raise UsageError(f"{option} {text}: times before 1970 are not possible; use earliest for the first offset")

@@ -8,6 +8,7 @@ warehouse elsewhere is not locked: there, the scheduler must not run two jobs at
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -54,6 +55,20 @@ def writing(uri: str, *, lease_s: float = DEFAULT_TTL_S) -> Iterator[WarehouseLe
         yield None
     finally:
         os.close(descriptor)
+
+
+def require_writable(uri: str) -> None:
+    """Raise `UsageError` if no table can be written to a local warehouse; write nothing."""
+    folder = _local_folder(uri)
+    if folder is None or bucket_and_prefix(uri) is not None:
+        return
+    existing = os.path.abspath(folder)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    why = errno.ENOTDIR if not os.path.isdir(existing) else errno.EACCES
+    if why == errno.ENOTDIR or not os.access(existing, os.W_OK | os.X_OK):
+        where = "" if existing == os.path.abspath(folder) else f"{existing}: "
+        raise UsageError(f"the warehouse {uri} cannot be written: {where}{os.strerror(why)}; correct warehouse.uri")
 
 
 def _local_folder(uri: str) -> str | None:
