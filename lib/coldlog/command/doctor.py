@@ -24,7 +24,7 @@ from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.errors import ColdlogError
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.given_settings import with_given_settings
-from coldlog.runtime.installation import COMMAND
+from coldlog.runtime.installation import COMMAND, SETUP
 
 if TYPE_CHECKING:
     from coldlog.runtime.settings import Settings
@@ -87,8 +87,8 @@ def _iter_checks(settings: Settings, arguments: argparse.Namespace) -> Iterator[
         try:
             row |= {"state": "ok", "finding": check(settings)}
         except _WrongError as wrong:
-            is_job = wrong.mend.startswith(f"{COMMAND} ")
-            mend = with_given_settings(wrong.mend, arguments) if is_job else wrong.mend
+            takes_settings = wrong.mend.startswith(f"{COMMAND} ") and wrong.mend != SETUP
+            mend = with_given_settings(wrong.mend, arguments) if takes_settings else wrong.mend
             row |= {"state": wrong.state, "finding": str(wrong), "mend": mend}
         except ColdlogError as wrong:
             row |= {"finding": str(wrong), "mend": "; ".join(getattr(wrong, "__notes__", ())) or None}
@@ -125,7 +125,7 @@ def _check_java(_: Settings) -> str:
 
 
 def _check_jars(_: Settings) -> str:
-    from coldlog.runtime.installation import SETUP, default_jar_directory
+    from coldlog.runtime.installation import default_jar_directory
 
     folder = default_jar_directory()
     jars = list(folder.glob("*.jar"))

@@ -105,3 +105,13 @@ def test_a_wrong_archive_is_told_with_what_was_meant(
     code, found = _check(capsys, "--set", f"archive.uri={place}", "-w", str(tmp_path))
     assert (code, found["archive"][0]) == (1, "wrong")
     assert found["archive"][2] == advice.format(root)
+
+
+def test_advice_that_takes_no_settings_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("coldlog.command.doctor.COMMAND", "coldlog")
+    monkeypatch.setattr("coldlog.command.doctor.SETUP", "coldlog setup")
+    _, found = _check(capsys, "-w", str(tmp_path))
+    assert found["jars"][2] == "coldlog setup"
+    assert found["tables"][2] == f"coldlog run --set {ARCHIVE[1]} --set warehouse.uri={tmp_path}"
