@@ -52,7 +52,12 @@ def test_wrong_arguments_are_one_line_that_names_the_help(
 
 def test_launch_options_take_the_short_name_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("coldlog.launch_options.main", lambda words: asked.append(words) or 0)
+
+    def note(words: list[str]) -> int:
+        asked.append(words)
+        return 0
+
+    monkeypatch.setattr("coldlog.launch_options.main", note)
     for words in (["run"], ["build", "--master", "local[2]"], ["--master", "local[2]", "scan"], ["fetch_records"]):
         assert main(["launch-options", *words]) == 0
     assert [each[0] for each in asked] == ["run_pipeline", "build_indexes", "--master", "fetch_records"]

@@ -47,7 +47,6 @@ from coldlog.archive.layouts.sorted_entries import (
     unrecognized_object,
 )
 from coldlog.archive.stores.object_store import ObjectStore, RootedStore
-from coldlog.errors import UsageError
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
 LOCAL_TIERED_STORAGE = "local_tiered_storage"

@@ -12,8 +12,8 @@ The small files are read before the log and compared with it while it is read:
 - The leader epoch checkpoint must have the epochs of the log, at the same offsets.
 
 A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. If the
-events prove the log whole, an offset or time index that is missing, damaged or disagrees is left out. This loses nothing,
-because the log says all that an index does. The log is proven whole if it has the announced size, ends with the
+events prove the log whole, an offset or time index that is missing, damaged or disagrees is left out. This loses
+nothing, because the log says all that an index does. The log is proven whole if it has the announced size, ends with the
 announced last offset, and has a record at each offset. Without events, nothing else in the archive shows a log that was
 cut between two batches, and the segment is refused. If none of these files reaches into the last batch, the cut stays
 unnoticed: an index has an entry every few kilobytes, or, written by a follower, one for each set that it fetched. The
