@@ -17,7 +17,7 @@ from coldlog.archive.layouts.layout import LayoutOptions
 from coldlog.archive.open_archive import directory_of, open_archive, open_store
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_location import is_s3_uri, parse_s3_uri
-from coldlog.errors import ColdlogError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.layout_names import LayoutName
 
 _MOST_PLACES = 60
@@ -79,9 +79,9 @@ def _root_of(uri: str) -> str:
 def _iter_places(root: str, s3: S3Options) -> Iterator[str]:
     yield root
     above = list(_iter_above(root))
-    existing = next((each for each in (root, *above) if is_s3_uri(each) or os.path.isdir(each)), None)
+    existing = next((each for each in (root, *above) if _is_there(each, s3)), None)
     yield from (each for each in above[:_MOST_ABOVE] if is_s3_uri(each) or os.path.isdir(each))
-    if existing is None or os.path.dirname(existing) == existing:
+    if existing in (None, "/"):
         return
     missing = root[len(existing) + 1 :].partition("/")[0]
     nearest = _directories_in(existing, missing, s3)
@@ -91,10 +91,20 @@ def _iter_places(root: str, s3: S3Options) -> Iterator[str]:
 
 
 def _iter_above(root: str) -> Iterator[str]:
-    """The directories above, without the bucket's own and that of the file system: they hold anything."""
+    """The directories above, up to the bucket. The root of the file system is left out: it holds anything."""
     least = len("s3://") + 1 if is_s3_uri(root) else 1
-    while len(root := root.rpartition("/")[0]) >= least and not root.endswith("s3:/"):
+    while len(root := root.rpartition("/")[0]) >= least:
         yield root
+
+
+def _is_there(place: str, s3: S3Options) -> bool:
+    if not is_s3_uri(place):
+        return os.path.isdir(place)
+    try:
+        open_store(place, s3)
+    except UsageError:  # no key begins with it
+        return False
+    return True
 
 
 def _directories_in(place: str, similar_to: str, s3: S3Options) -> list[str]:

@@ -186,6 +186,14 @@ def test_requests_in_a_delta_table_are_answered_whatever_the_name_of_its_folder(
     assert_true(by_place, sorted(queries, key=lambda each: (each["topic"], each["partition"], each["ts"])))
 
 
+def test_a_delta_table_without_requests_is_told(ask: Ask, spark: SparkSession, tmp_path: Path) -> None:
+    asked = spark.createDataFrame([], "topic STRING, partition INT, timestamp_ms BIGINT")
+    asked.write.format("delta").save(str(tmp_path / "asked"))
+    printed = ask("--requests", tmp_path / "asked", "--output", tmp_path / "answers.jsonl")
+    assert (tmp_path / "answers.jsonl").read_bytes() == b""
+    assert f"{tmp_path / 'asked'}: no requests, so there are no answers\n" in printed.progress
+
+
 def test_requests_and_a_topic_together_are_refused(ask: Ask) -> None:
     for option, value in (("--topic", "orders"), ("--timestamp", "0"), ("--partition", "0")):
         with pytest.raises(UsageError, match="give --requests, or --topic with --timestamp, not both"):
@@ -227,7 +235,7 @@ def test_starting_offsets_are_accepted_by_sparks_kafka_source(ask: Ask, tmp_path
     expected = {CLOCK: {"0": int(str(end)) + 1, "1": 4694}}
     printed = ask(*asked, "--starting-offsets", "-")
     assert printed.results == json.dumps(expected) + "\n", "only the JSON is printed, because it may go into a pipe"
-    path = tmp_path / "made for it" / "offsets.json"
+    path = tmp_path / "offsets.json"
     written = ask(*asked, "--starting-offsets", path, "--output", tmp_path / "lines")
     assert path.read_text(encoding="utf-8") == printed.results
     assert written.results == ""

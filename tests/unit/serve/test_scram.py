@@ -97,3 +97,12 @@ def test_a_file_without_users_is_refused(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(UsageError):
         read_users(str(path))
+
+
+def test_a_file_of_users_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    with pytest.raises(UsageError) as refused:
+        read_users(str(path))
+    assert str(refused.value) == (
+        f"the users cannot be read from {path}: No such file or directory; correct serve.users"
+    )

@@ -13,12 +13,12 @@ The small files are read before the log and compared with it while it is read:
 
 A disagreement means that a file belongs to another segment or was cut, or that an offset in the log is wrong. If the
 events prove the log whole, an offset or time index that is missing, damaged or disagrees is left out. This loses
-nothing, because the log says all that an index does. The log is proven whole if it has the announced size, ends with the
-announced last offset, and has a record at each offset. Without events, nothing else in the archive shows a log that was
-cut between two batches, and the segment is refused. If none of these files reaches into the last batch, the cut stays
-unnoticed: an index has an entry every few kilobytes, or, written by a follower, one for each set that it fetched. The
-time index nearly always reaches it, because its last entry names the last batch that raised the largest timestamp. An
-empty time index or checkpoint is refused. A short segment may have an empty offset index.
+nothing, because the log says all that an index does. The log is proven whole if it has the announced size, ends with
+the announced last offset, and has a record at each offset. Without events, nothing else in the archive shows a log that
+was cut between two batches, and the segment is refused. If none of these files reaches into the last batch, the cut
+stays unnoticed: an index has an entry every few kilobytes, or, written by a follower, one for each set that it fetched.
+The time index nearly always reaches it, because its last entry names the last batch that raised the largest timestamp.
+An empty time index or checkpoint is refused. A short segment may have an empty offset index.
 
 A mirror's files are copied one by one, and any file except the log may be missing. A missing file is not compared.
 Indexes of the last segment of a mirror are not read, because the log may have been copied before or after them. The

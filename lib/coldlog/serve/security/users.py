@@ -66,7 +66,8 @@ def read_users(path: str) -> Users:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as unfit:
-        raise UsageError(f"the users cannot be read from {path}: {unfit}") from unfit
+        why = unfit.strerror if isinstance(unfit, OSError) else unfit
+        raise UsageError(f"the users cannot be read from {path}: {why}; correct serve.users") from unfit
     if not content:
         raise UsageError(f"{path} names no user; coldlog serve --hash-password NAME writes one")
     credentials = {user: _credentials(path, user, fields) for user, fields in content.items()}
