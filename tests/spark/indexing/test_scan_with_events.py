@@ -36,6 +36,8 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.expectation_suites import load_suites
+from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import log_segments_source, run_pipeline
 from table_contents import BUILD_NUMBERS, table_rows
 
@@ -135,7 +137,12 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
         (LATER, 16): (finished_state, "indexed", True, 16),
     }
     assert _facts(warehouse) == expected
+    (checked,) = validate_tables(warehouse, [suite for suite in load_suites() if suite.table == SEGMENTS.name]).tables
+    unmet = {verdict.expectation.id for verdict in checked.verdicts if not verdict.is_met}
+    assert "status_agrees_with_objects" not in unmet, "a log is served without the index that was deleted"
     rows = {(by_name[row["topic"]], row["start_offset"]): row for row in warehouse.read(SEGMENTS).collect()}
+    assert rows["as announced", 8]["missing_kinds"] == ["offset_index"]
+    assert len(rows["as announced", 8]["damaged_files"]) == 1
     differ = {key for key, row in rows.items() if row["announced_size_bytes"] not in (None, row["size_bytes"])}
     assert differ == {("other size", 8), ("missing", 8), ("never begun", 8)}
     assert rows["missing", 8]["size_bytes"] is None
