@@ -8,7 +8,7 @@ are checked, unless older rows were changed or rows were added to older builds. 
 rows again.
 
 A view of an index table has one row per segment. The table's rows are read once, in windows and groups of one segment.
-The rows that Great Expectations checks (`checkpoint`) are cached meanwhile, and if they are few, in the driver.
+The rows that Great Expectations checks (`checkpoint`) are cached meanwhile; if they are few, they are in the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
@@ -186,14 +185,13 @@ def _validate_table(
     for view in suite.views:
         rows = view_rows(warehouse, view, names, scope.after_build).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            few = rows.limit(warehouse_reads.FEW_ROWS + 1).toArrow()
-            is_few = few.num_rows <= warehouse_reads.FEW_ROWS
+            most = warehouse_reads.SMALL_TABLES * warehouse_reads.FEW_ROWS
+            few = rows.limit(most + 1).toArrow()
+            is_few = few.num_rows <= most
             count, standing_for = _count_few(few, view) if is_few else _count(rows, view)
             element_counts[view.name] = count
             row_count = standing_for if view is suite.views[0] else row_count
-            # Rows in the driver: Spark plans none of Great Expectations' queries over the query of the view.
-            checked = frame_of(warehouse.spark, few) if is_few else rows
-            for verdict in checkpoints.check(view, suite.of_view(view), checked):
+            for verdict in checkpoints.check(view, suite.of_view(view), few if is_few else rows):
                 verdicts[verdict.expectation.id] = verdict
         finally:
             rows.unpersist()

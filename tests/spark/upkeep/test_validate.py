@@ -29,7 +29,7 @@ from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.checkpoint import Checkpoints, Verdict
 from coldlog.upkeep.data_docs import data_docs_folder, data_docs_place
-from coldlog.upkeep.expectation_suites import ExpectationSeverity, Suite, load_suites
+from coldlog.upkeep.expectation_suites import ExpectationSeverity, Suite, View, load_suites
 from coldlog.upkeep.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
 from golden_warehouse import run_pipeline
 from large_tables import as_large_tables
@@ -44,27 +44,15 @@ SAMPLE_ROWS = 2_000
 EVERY_ID = [f"{suite.table}.{each.id}" for suite in SUITES.values() for each in suite.expectations]
 
 
-def _check(warehouse: Warehouse, checkpoints: Checkpoints, views: dict[str, str]) -> dict[str, Verdict]:
-    """The verdict on every expectation, over temporary views of the tables."""
-    verdicts = {}
-    for suite in SUITES.values():
-        for view in suite.views:
-            # Rows in the driver: Spark plans none of the many queries about failures over the query of the view.
-            rows = warehouse.spark.createDataFrame(view_rows(warehouse, view, views, ALL_BUILDS).toArrow())
-            for verdict in checkpoints.check(view, suite.of_view(view), rows):
-                verdicts[f"{suite.table}.{verdict.expectation.id}"] = verdict
-    return verdicts
-
-
 @pytest.fixture(scope="module")
-def verdicts(
+def rows_of_views(
     golden: Warehouse,
     golden_shallow: Warehouse,
     golden_with_events: Warehouse,
     golden_sidecar: Warehouse,
     tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Verdict]:
-    """The verdicts, from one check, on all broken worlds, the good one, and four whole warehouses."""
+) -> dict[View, pa.Table]:
+    """What is checked: all broken worlds, the good one, and four whole warehouses."""
     folder = tmp_path_factory.mktemp("broken")
     worlds: World = place_worlds(world_of(golden_with_events), BREAKAGES)
     good = {GOLDEN: golden, SHALLOW: golden_shallow, WITH_EVENTS: golden_with_events, SIDECAR: golden_sidecar}
@@ -77,7 +65,22 @@ def verdicts(
         for world, warehouse in good.items():
             rows = rows.unionByName(_as_world(world, warehouse.read(table)))
         rows.createOrReplaceTempView(views[table.name])
-    return _check(golden, Checkpoints(suites=(), sample_rows=SAMPLE_ROWS), views)
+    return {
+        view: view_rows(golden, view, views, ALL_BUILDS).toArrow() for suite in SUITES.values() for view in suite.views
+    }
+
+
+def _check(view: View, rows: pa.Table | DataFrame) -> dict[str, Verdict]:
+    """The verdict on every expectation of a view."""
+    (suite,) = (suite for suite in SUITES.values() if view in suite.views)
+    checked = Checkpoints(suites=(), sample_rows=SAMPLE_ROWS).check(view, suite.of_view(view), rows)
+    return {f"{suite.table}.{each.expectation.id}": each for each in checked}
+
+
+@pytest.fixture(scope="module")
+def verdicts(rows_of_views: dict[View, pa.Table]) -> dict[str, Verdict]:
+    """The verdict on every expectation."""
+    return {name: verdict for view, rows in rows_of_views.items() for name, verdict in _check(view, rows).items()}
 
 
 def _as_world(world: str, rows: DataFrame) -> DataFrame:
@@ -112,6 +115,21 @@ def test_good_tables_meet_every_expectation_except_those_that_the_broker_itself_
     assert set(verdicts) == set(EVERY_ID)
     assert {name for name, each in verdicts.items() if world in _worlds_named(each)} == expected
     assert {verdicts[name].expectation.severity for name in expected} <= {ExpectationSeverity.WARNING}
+
+
+@pytest.mark.parametrize("name", ["segment_events_rows", "unrecognized_objects_rows"])
+def test_rows_that_stay_in_spark_get_the_same_verdicts(
+    spark: SparkSession, rows_of_views: dict[View, pa.Table], name: str
+) -> None:
+    """These two views have every type of expectation that there is."""
+    ((view, rows),) = ((view, rows) for view, rows in rows_of_views.items() if view.name == name)
+
+    def facts(verdict: Verdict) -> object:
+        return verdict.is_met, verdict.unexpected_count, verdict.problem, sorted(map(repr, verdict.sample))
+
+    found, in_spark = _check(view, rows), _check(view, spark.createDataFrame(rows))
+    assert {name: facts(each) for name, each in found.items()} == {name: facts(each) for name, each in in_spark.items()}
+    assert any(not each.is_met for each in found.values())
 
 
 def test_there_is_a_breakage_for_every_expectation() -> None:
@@ -298,9 +316,11 @@ def test_a_table_without_expectations_is_shown_without_verdicts(spark: SparkSess
     assert [(table.table, table.scope is None, table.verdicts) for table in summary.tables] == [("segments", False, ())]
 
 
-def test_expectation_that_cannot_be_evaluated_fails_with_the_reason(spark: SparkSession) -> None:
+@pytest.mark.parametrize("is_in_driver", [True, False])
+def test_expectation_that_cannot_be_evaluated_fails_with_the_reason(spark: SparkSession, is_in_driver: bool) -> None:
     suite: Suite = SUITES["log_start_offsets"]
-    rows = spark.createDataFrame([("orders", 0)], "topic STRING, partition INT")
+    frame = spark.createDataFrame([("orders", 0)], "topic STRING, partition INT")
+    rows = frame.toArrow() if is_in_driver else frame
     verdicts = {v.expectation.id: v for v in Checkpoints(suites=()).check(suite.views[0], suite.expectations, rows)}
     verdict = verdicts["log_start_is_not_negative"]
     assert (verdict.is_met, verdict.unexpected_count) == (False, None)
