@@ -8,7 +8,7 @@ Maintenance does four things, and none of them changes an answer:
   number is never used twice.
 - OPTIMIZE compacts small files in the order of the clustering.
 - VACUUM removes files that no version of the last `vacuum_after_hours` needs. The minimum is a week, because running
-  jobs and reads of the past (`warehouse.as_of`) use old files.
+  jobs and reads of the past (`warehouse.as_of`) use old files. A table without such files is left as it is.
 - A checkpoint lets a reader open a table from one file instead of many commits, and Delta cleans up its log.
 """
 
@@ -136,12 +136,15 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     if files_before > 1:
         with warehouse.commits():
             spark.sql(f"OPTIMIZE {name}")
-    with warehouse.commits(), _vacuum_options(warehouse), _silent_console(spark):
-        spark.sql(f"VACUUM {name}")
-    log = _log(warehouse, table)
-    removed_files, removed_bytes = _vacuumed(log)
-    create_checkpoint(log, warehouse.location(table))
-    log.cleanup_metadata()
+    removed_files = removed_bytes = 0
+    if _has_unneeded_files(_log(warehouse, table), settings.vacuum_after_hours):
+        with warehouse.commits(), _vacuum_options(warehouse), _silent_console(spark):
+            spark.sql(f"VACUUM {name}")
+        removed_files, removed_bytes = _vacuumed(_log(warehouse, table))
+    with warehouse.commits():
+        log = _log(warehouse, table)
+        create_checkpoint(log, warehouse.location(table))
+        log.cleanup_metadata()
     files_after, bytes_after = _size(log)
     return TableMaintenance(
         table=table.name,
@@ -167,6 +170,11 @@ def _keep_files(warehouse: Warehouse, table: TableDefinition, log: DeltaTable, h
             warehouse.spark.sql(
                 f"ALTER TABLE {warehouse.identifier(table)} SET TBLPROPERTIES ('{_RETENTION}' = '{wanted}')"
             )
+
+
+def _has_unneeded_files(log: DeltaTable, hours: int) -> bool:
+    """Whether VACUUM would remove a file. It starts some jobs and makes two commits also where there is none."""
+    return bool(log.vacuum(int(hours), dry_run=True, enforce_retention_duration=False, full=True))
 
 
 def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:

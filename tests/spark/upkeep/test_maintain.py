@@ -25,6 +25,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import drop_deleted, maintain_table, maintain_tables
 from golden_warehouse import build_settings, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
+from spark_work import counting_work
 from table_contents import BUILD_NUMBERS, table_contents
 
 _WEEK_MS = 7 * 24 * 3_600_000
@@ -86,8 +87,12 @@ def test_small_files_are_compacted_and_every_row_stays(built: Warehouse, warehou
         log = warehouse / table.name / "_delta_log"
         assert list(log.glob("*.checkpoint.parquet")), table.name
         assert DeltaTable(str(warehouse / table.name)).version() == max(int(each.stem) for each in log.glob("*.json"))
-    again = maintain_table(built, OFFSET_INDEX, SETTINGS)
-    assert (again.files_before, again.files_after) == (1, 1)
+    versions = {table.name: built.newest_version(table) for table in ALL_TABLES}
+    with counting_work(built.spark) as work:
+        again = maintain_tables(built, SETTINGS)
+    assert all(each.files_before == each.files_after for each in again.tables)
+    assert {table.name: built.newest_version(table) for table in ALL_TABLES} == versions, "nothing to do, no commit"
+    assert (work.jobs, work.executions) <= (2, 4)
     assert table_contents(built) == before
 
 
@@ -111,15 +116,24 @@ def _age(spark: SparkSession, table: Path, days: int) -> None:
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
+def _leave_behind(warehouse: Path) -> None:
+    """A file that a killed commit wrote ten days ago."""
+    file = warehouse / OFFSET_INDEX.name / "part-of-no-version.parquet"
+    file.write_bytes(b"x")
+    then = time.time() - 10 * 24 * 3_600
+    os.utime(file, (then, then))
+
+
 def test_vacuum_prints_nothing_into_the_results_of_a_job(spark: SparkSession, warehouse: Path) -> None:
     built = Warehouse(spark=spark, uri=str(warehouse))
     spark.sql(OFFSET_INDEX.create_statement(built.identifier(OFFSET_INDEX), built.location(OFFSET_INDEX)))
+    _leave_behind(warehouse)
     jvm: Any = spark._jvm
     console = getattr(jvm, "scala.Console$").__getattr__("MODULE$")
     before, printed = console.out(), jvm.java.io.ByteArrayOutputStream()
     console.setOutDirect(jvm.java.io.PrintStream(printed))
     try:
-        maintain_table(built, OFFSET_INDEX, SETTINGS)
+        assert maintain_table(built, OFFSET_INDEX, SETTINGS).removed_files == 1
         assert printed.toString() == ""
         spark.sql(f"VACUUM {built.identifier(OFFSET_INDEX)}")
         # And it is silent for no longer than that.
@@ -151,7 +165,10 @@ def test_rows_cannot_be_dropped_by_a_version_that_vacuum_removes(spark: SparkSes
         maintain_tables(Warehouse(spark=spark, uri=str(warehouse)), settings)
 
 
-def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(spark: SparkSession, built: Warehouse) -> None:
+def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(
+    spark: SparkSession, built: Warehouse, warehouse: Path
+) -> None:
+    _leave_behind(warehouse)
     before = spark.conf.get(_LISTING_TASKS)
     # Spark's own is 10,000.
     spark.conf.set(_LISTING_TASKS, "300")
