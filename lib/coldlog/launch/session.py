@@ -22,6 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from coldlog.errors import RetriableError, UsageError
+from coldlog.launch.java_names import keep_names
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 from coldlog.records.source.datasource import register_source, source_defaults
 from coldlog.runtime.installation import CONF
@@ -59,6 +60,7 @@ def spark_session(
     for key, value in options.items():
         builder = builder.config(key, value)
     session = _get_or_create(builder, master)
+    keep_names(session._jvm)
     register_source(session, source_defaults(settings))
     return session
 

@@ -7,7 +7,6 @@ JVM.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import time
@@ -146,13 +145,7 @@ def _snapshot(spark: SparkSession, location: str, *, is_just_loaded: bool = Fals
 
 
 def _delta_log(spark: SparkSession, location: str) -> Any:
-    return _delta_log_class(_jvm(spark)).forTable(spark._jsparkSession, location)
-
-
-@functools.lru_cache(maxsize=1)
-def _delta_log_class(jvm: Any) -> Any:
-    """Delta's class. It is kept, because the JVM searches all jars for each part of a name."""
-    return jvm.org.apache.spark.sql.delta.DeltaLog
+    return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, location)
 
 
 def _jvm(spark: SparkSession) -> Any:
