@@ -17,6 +17,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from coldlog.archive.layouts.log_windows import iter_whole_batches
 from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
 from coldlog.errors import ArchiveError, Reason
@@ -74,8 +76,11 @@ def list_metadata_partitions(store: ObjectStore, topic: str = METADATA_TOPIC) ->
 def iter_metadata_records(
     store: ObjectStore, partition: MetadataPartition, from_offset: int, limits: DecodeLimits
 ) -> Iterator[Record]:
-    """The records at or after `from_offset`, in order, without control records."""
-    reader = _LogReader(store=store, sections=SectionReader(limits=limits))
+    """The records at or after `from_offset`, in order, without control records.
+
+    Of batches before it only the headers are read.
+    """
+    reader = _LogReader(store=store, sections=SectionReader(limits=limits), from_offset=from_offset)
     for file, is_last in _files_from(partition, from_offset):
         for record in reader.iter_file(file, is_last=is_last):
             if record.offset >= from_offset and not record.is_control:
@@ -152,6 +157,8 @@ class _LogReader:
 
     store: ObjectStore
     sections: SectionReader
+    from_offset: int = 0
+    """Records of batches that end before it are left out."""
     next_offset: int = 0
     position: int = 0
     """In the current file: the position after the last whole batch."""
@@ -213,7 +220,10 @@ class _LogReader:
         except ArchiveError as damage:
             yield from self._iter_window(window[: damage.position - position], position, must_end=True)
             raise
-        for index in range(len(read.headers)):
+        known = int(np.searchsorted(read.headers.last_offset, self.from_offset))
+        if known:
+            self.next_offset = int(read.headers.last_offset[known - 1]) + 1
+        for index in range(known, len(read.headers)):
             batch = read.headers.slice(index, index + 1)
             yield from list(iter_records(window, batch, position, self.sections))
             self.next_offset = int(batch.last_offset[0]) + 1

@@ -129,7 +129,8 @@ def _plan_incarnation(
     start = find_log_start(members, supplied_start, checkpoint)
     log_start = None if start is None else start.offset
     lineage = LeaderEpochLineage.of(checkpoint, log_start)
-    judged = {member.segment_id: _judge(member, lineage, members) for member in members if member.is_usable}
+    log_end = 1 + max((member.end_offset for member in members if member.is_usable), default=-1)
+    judged = {member.segment_id: _judge(member, lineage, log_end) for member in members if member.is_usable}
     by_id = {member.segment_id: member for member in members}
     followers = [by_id[segment_id] for segment_id, verdict in judged.items() if verdict.last_offset is not None]
     is_lineage_known = bool(lineage.entries)
@@ -235,12 +236,12 @@ class _Verdict:
     is_within: bool | None
 
 
-def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, members: Iterable[SegmentFacts]) -> _Verdict:
-    """`is_within` is None without a lineage, or without leader epochs in the batches."""
+def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, log_end: int) -> _Verdict:
+    """`is_within` is None without a lineage, or without leader epochs in the batches. `log_end` is the offset behind
+    all usable segments."""
     epochs = [entry for entry in member.leader_epochs if entry[0] != NO_LEADER_EPOCH]
     if not lineage.entries or not epochs:
         return _Verdict(member.end_offset, None)
-    log_end = 1 + max(other.end_offset for other in members if other.is_usable)
     is_within = lineage.is_within(epochs, member.end_offset, log_end)
     return _Verdict(lineage.find_last_offset_within(epochs, member.end_offset), is_within)
 

@@ -193,6 +193,15 @@ def test_records_before_an_unreadable_batch_are_returned_once(codec: Codec) -> N
         assert _read(store, 0, window_bytes) == (_records([good]), _name(good), len(before))
 
 
+def test_batches_before_the_requested_offset_are_not_decoded() -> None:
+    first, second = _plain(0, 8)
+    lie = Batch(base_offset=6, records=(Record(timestamp_ms=0),))
+    content = build_segment(first.batches) + build_batch_around(lie, b"\xff" * 40) + build_segment(second.batches)
+    store = MemoryStore({_name(first): content})
+    for window_bytes in WINDOW_BYTES:
+        assert _read(store, 8, window_bytes) == (_records([second]), "", None)
+
+
 def test_stray_names_are_ignored() -> None:
     segment = _plain(0)[0]
     content = build_segment(segment.batches)

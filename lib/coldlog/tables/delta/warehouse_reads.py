@@ -236,9 +236,11 @@ class WarehouseReads:
         rows = self.small_table(table, columns)
         return None if rows is None else rows.to_pylist()
 
-    def small_table(self, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table | None:
-        """As `rows_if_small`, in columns; without `columns`, all of them."""
-        return self._small(table, SMALL_TABLES * FEW_ROWS, _SMALL_TABLE_FILES, columns=columns)
+    def small_table(
+        self, table: TableDefinition, columns: Sequence[str] | None = None, *, times: int = SMALL_TABLES
+    ) -> pa.Table | None:
+        """As `rows_if_small`, in columns; without `columns`, all of them. At most `times` times `FEW_ROWS` are read."""
+        return self._small(table, times * FEW_ROWS, _SMALL_TABLE_FILES, columns=columns)
 
     def rows_if_few(self, rows: DataFrame) -> DataFrame | list[Row]:
         """Return the rows themselves if they are few, to change tables without Spark's planning; else the frame."""
