@@ -1,8 +1,8 @@
 """Find the archive that was meant, if `archive.uri` or `archive.layout` is wrong.
 
-Looked at, in this order: the place itself in another layout; the directories above it; the directories in the nearest
-one that exists, those with a similar name first, and the directories in these. A place counts if a layout opens it and
-finds a segment. At most `_MOST_PLACES` are opened, because a bucket or a large disk may be named.
+It tries these places, in this order: the place itself in another layout; the directories above it; the directories in
+the nearest one that exists, those with a similar name first, and the directories in these. A place counts if a layout
+opens it and finds a segment. At most `_MOST_PLACES` are opened, because a bucket or a large disk may be named.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Look each name of Java up once.
 
-pyspark asks the JVM for `PythonUtils`, `functions` or `org.apache.spark...` each time that it uses them. For each name
-that is a package, or may be a class of some package, the JVM searches all jars of the class path, some hundreds. That
-was an eighth of the processor time of the JVM in a run over a small archive. `keep_names` makes py4j's views and
-packages keep what they found.
+pyspark asks the JVM for `PythonUtils`, `functions` or `org.apache.spark...` each time that it uses them. For the name
+of a package, and for a name without a package, the JVM searches all jars of the class path. These are some hundreds. In
+a run over a small archive this took an eighth of the JVM's processor time. `keep_names` makes py4j's views and packages
+keep what they found.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ NO_LONGER_THERE = "no_longer_there"
 """Reason of a row that stands for the records up to its offset, which were wanted but are no longer in the topic."""
 _ROWS_A_BATCH = 10_000
 _KEPT_BY_CATALOGS = ("catalogManaged", "catalogOwned", "coordinatedCommits")
-"""How features of Delta tables begin whose newest commits may not be in their log yet."""
+"""How the names of some table features begin. The newest commits of such a table may not be in its log yet."""
 
 
 class EventSource(Protocol):
