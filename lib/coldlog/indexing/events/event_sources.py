@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
+from itertools import chain, islice, repeat
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.digests import digest_of
+from coldlog.tables.delta import warehouse_reads
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.table_files import commit_ms
@@ -59,6 +61,8 @@ NO_ANSWER, REFUSED = "no_answer", "refused"
 NO_LONGER_THERE = "no_longer_there"
 """Reason of a row that stands for the records up to its offset, which were wanted but are no longer in the topic."""
 _ROWS_A_BATCH = 10_000
+_FEW_EVENTS = 5
+"""So many times `FEW_ROWS` records are read in this process: tasks take longer to start."""
 _KEPT_BY_CATALOGS = ("catalogManaged", "catalogOwned", "coordinatedCommits")
 """How the names of some table features begin. The newest commits of such a table may not be in its log yet."""
 
@@ -70,8 +74,11 @@ class EventSource(Protocol):
     def uri(self) -> str:
         """The place that it reads; for messages."""
 
-    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
-        """Return rows of `RAW_SCHEMA`: every record at or after its partition's offset (0 if none is given)."""
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame | pa.Table:
+        """Return rows of `RAW_SCHEMA`: every record at or after its partition's offset (0 if none is given).
+
+        A table of Arrow has few, which were read in this process.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +100,8 @@ class LogSegmentsSource:
         files = [[each.partition, [astuple(file.info) for file in each.files]] for each in listed]
         return digest_of(files)
 
-    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame:
-        """Read with one task per partition of the topic."""
+    def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame | pa.Table:
+        """Read here if the records are few, else with one task per partition of the topic."""
         partitions = list_metadata_partitions(self.store, self.topic)
         self._listed[:] = [partitions]
         if not partitions:
@@ -103,6 +110,11 @@ class LogSegmentsSource:
                 "them, or correct metadata.topic"
             )
         starts = [from_offsets.get(each.partition, 0) for each in partitions]
+        most = _FEW_EVENTS * warehouse_reads.FEW_ROWS
+        rows = chain.from_iterable(map(_partition_rows, repeat(self), partitions, starts))
+        few = list(islice(rows, most + 1))
+        if len(few) <= most:
+            return pa.Table.from_pylist(few, schema=RAW_SCHEMA)
 
         def read_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.errors import RetriableError, UsageError
 from coldlog.indexing.events.event_rows import LOST, UNREADABLE, event_row, lost_row
 from coldlog.indexing.events.event_sources import NO_ANSWER, NO_LONGER_THERE, RAW_SCHEMA, REFUSED, EventSource
+from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -75,7 +76,7 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
     """Append all events up to the source's end to `segment_events`."""
     cursors = _cursors(warehouse)
     raw = source.read(warehouse.spark, {partition: cursor.offset for partition, cursor in cursors.items()})
-    decoded = _decoded(raw).persist()
+    decoded = _decoded(warehouse.spark, raw)
     try:
         _require_answers(decoded)
         lost = _require_same_topic(decoded, cursors, source)
@@ -189,7 +190,9 @@ def _last_events(warehouse: Warehouse) -> Iterable[Mapping[str, Any]]:
     return [row.asDict() for row in events.where(is_one).select(*columns).collect()]
 
 
-def _decoded(raw: DataFrame) -> DataFrame:
+def _decoded(spark: SparkSession, raw: DataFrame | pa.Table) -> DataFrame:
+    if isinstance(raw, pa.Table):
+        return frame_of(spark, pa.Table.from_pylist(list(map(_decoded_row, raw.to_pylist())), schema=_DECODED_SCHEMA))
     types = SEGMENT_EVENTS.column_types | dict.fromkeys(_DAMAGE, "STRING") | {"position": "BIGINT"}
     ddl = ", ".join(f"{name} {types[name]}" for name in _DECODED_SCHEMA.names)
 
@@ -197,7 +200,7 @@ def _decoded(raw: DataFrame) -> DataFrame:
         for batch in batches:
             yield pa.RecordBatch.from_pylist([_decoded_row(row) for row in batch.to_pylist()], schema=_DECODED_SCHEMA)
 
-    return raw.mapInArrow(decode, schema=ddl)
+    return raw.mapInArrow(decode, schema=ddl).persist()
 
 
 def _decoded_row(row: dict[str, Any]) -> dict[str, object]:
