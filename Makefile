@@ -147,7 +147,7 @@ constraints: setup ## pin again what setup.cfg's packages need (UPGRADE=--upgrad
 
 clean: ## remove what runs and tests leave behind; packages and jars stay
 	rm -rf warehouse spark-warehouse metastore_db derby.log build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-		.import_linter_cache .venv/numba-cache
+		.import_linter_cache .venv/numba-cache .venv/java-classes/*
 
 distclean: clean ## remove packages and jars too
 	rm -rf .venv .venv-airflow .tools .executors .jars .jars.partial .setup.lock lib/coldlog.egg-info

@@ -234,6 +234,8 @@ def install_packages(kind: str, lock: int) -> None:
         run_pip(["install", "--editable", target], lock)
     for each in ("runtime", kind):
         packages_stamp(each).write_text(packages_hash(), encoding="utf-8")
+    # The first job keeps Java's classes here (lib/coldlog/runtime/class_archive.py).
+    (VENV / "java-classes").mkdir(exist_ok=True)
     INSTALLING.unlink()
     report(f"installed in {time.monotonic() - start:.0f} s")
 

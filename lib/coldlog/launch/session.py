@@ -25,7 +25,8 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.launch.java_names import keep_names
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 from coldlog.records.source.datasource import register_source, source_defaults
-from coldlog.runtime.installation import CONF
+from coldlog.runtime.class_archive import ClassSharing
+from coldlog.runtime.installation import CONF, class_directory
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_gateway import start_gateway
 
@@ -36,11 +37,17 @@ _WAS_STOPPED = ("stopped SparkContext", "All masters are unresponsive")
 
 
 def spark_session(
-    settings: Settings, app_name: str = "coldlog", *, places: Collection[str] = (), has_rows_in_spark: bool = True
+    settings: Settings,
+    app_name: str = "coldlog",
+    *,
+    places: Collection[str] = (),
+    has_rows_in_spark: bool = True,
+    may_write_classes: bool = False,
 ) -> SparkSession:
     """Return the session of this process; the first call starts Spark.
 
-    `places` and `has_rows_in_spark`: see `spark_options`.
+    `places` and `has_rows_in_spark`: see `spark_options`. `may_write_classes`: the caller writes the
+    `unwritten_archive` of the JVM, if there is one.
     """
     if _has_jvm():
         submitted = SparkConf()
@@ -55,7 +62,9 @@ def spark_session(
         require_master(os.environ.get("MASTER") or settings.spark.get("spark.master", ""))
         options = spark_options(settings, os.environ, places=places, has_rows_in_spark=has_rows_in_spark)
         master = options["spark.master"]
-        _start_jvm(options, executor_python(settings, master))
+        if master.split("[")[0] == "local" and "spark.jars" not in settings.spark:
+            options = _with_jars_on_class_path(options)
+        _start_jvm(options, executor_python(settings, master), may_write_classes=may_write_classes)
     builder = SparkSession.builder.appName(app_name)
     for key, value in options.items():
         builder = builder.config(key, value)
@@ -107,7 +116,19 @@ def _has_jvm() -> bool:
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _start_jvm(options: dict[str, str], worker_python: str) -> None:
+def _with_jars_on_class_path(options: dict[str, str]) -> dict[str, str]:
+    """The options with the jars on the driver's class path, where Java can share their classes.
+
+    Spark would give `spark.jars` to a class loader of its own, and copy them for an executor in the same JVM.
+    """
+    jars = options.get("spark.jars", "")
+    if not jars or os.pathsep in jars or "spark.driver.extraClassPath" in options:
+        return options
+    rest = {key: value for key, value in options.items() if key != "spark.jars"}
+    return {**rest, "spark.driver.extraClassPath": jars.replace(",", os.pathsep)}
+
+
+def _start_jvm(options: dict[str, str], worker_python: str, *, may_write_classes: bool) -> None:
     needed = process_environment(
         os.environ,
         options["spark.master"],
@@ -117,7 +138,8 @@ def _start_jvm(options: dict[str, str], worker_python: str) -> None:
     )
     os.environ.update(needed)
     # Use the Spark that ships with pyspark and ignore SPARK_HOME: another version would not understand pyspark.
-    gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ)
+    sharing = ClassSharing(folder=class_directory(), conf=CONF, may_write=may_write_classes)
+    gateway = start_gateway(Path(pyspark.__file__).parent, options, os.environ, sharing)
     os.environ.update(gateway.environment)
     SparkContext._ensure_initialized()
     # Otherwise a job that this process starts would use this JVM.

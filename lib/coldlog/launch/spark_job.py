@@ -9,14 +9,16 @@ from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from coldlog.errors import ColdlogError
 from coldlog.launch.session import spark_session
 from coldlog.launch.stop_signals import StopSignals
+from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, job_console
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
-from coldlog.runtime.spark_gateway import end_jvm, jvm_exit_code
+from coldlog.runtime.spark_gateway import end_jvm, jvm_exit_code, unwritten_archive
 from coldlog.tables.delta.table_storage import require_reachable
 
 
@@ -37,7 +39,9 @@ def call_with_spark(
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
     with _ending_when_stopped(stop):
         with console.stage("spark") as stage:
-            spark = spark_session(settings, app_name, places=places, has_rows_in_spark=has_rows_in_spark)
+            spark = spark_session(
+                settings, app_name, places=places, has_rows_in_spark=has_rows_in_spark, may_write_classes=True
+            )
             quiet_accumulators(spark.sparkContext)
             stage.add(
                 f"Spark {spark.version}",
@@ -46,10 +50,22 @@ def call_with_spark(
             )
         try:
             with stop.calling_before(partial(_cancel_jobs, spark.sparkContext)):
-                return call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
+                exit_code = call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
+                _keep_classes(spark, console)
+                return exit_code
         finally:
             if jvm_exit_code() is None:
                 spark.stop()
+
+
+def _keep_classes(spark: SparkSession, console: Console) -> None:
+    """Let the JVM write its classes for the next jobs, if none did so before."""
+    archive, gateway = unwritten_archive(), spark.sparkContext._gateway
+    if archive is None or gateway is None:
+        return
+    with console.stage("classes") as stage:
+        is_written = archive.write(gateway)
+        stage.add("Java's classes kept for the next starts" if is_written else "not kept: Java wrote no archive")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -94,6 +95,11 @@ def kernel_directory(environment: Path) -> Path:
     if the environment is not the user's. Numba fails if it is given a folder that it cannot write.
     """
     return (environment if os.access(environment, os.W_OK) else _find_cache()) / "numba-cache"
+
+
+def class_directory() -> Path:
+    """Where jobs keep the classes of Spark's JVM (`class_archive`), beside what numba compiles."""
+    return kernel_directory(Path(sys.prefix)).parent / "java-classes"
 
 
 def keep_compiled_kernels() -> None:

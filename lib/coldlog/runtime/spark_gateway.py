@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.runtime.class_archive import ClassArchive, ClassSharing
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _ENDING_S = 10.0
@@ -37,7 +38,9 @@ class Gateway:
         return {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
 
 
-def start_gateway(home: Path, options: Mapping[str, str], environment: Mapping[str, str]) -> Gateway:
+def start_gateway(
+    home: Path, options: Mapping[str, str], environment: Mapping[str, str], sharing: ClassSharing
+) -> Gateway:
     """Start the JVM of the Spark in `home`.
 
     The JVM ends when its standard input is closed. This process holds the other end of that pipe, so the JVM ends with
@@ -46,6 +49,7 @@ def start_gateway(home: Path, options: Mapping[str, str], environment: Mapping[s
     complete = _with_spark_env({**environment, "SPARK_HOME": str(home)})
     conf = [argument for key, value in options.items() for argument in ("--conf", f"{key}={value}")]
     command = _driver_command(home, [*conf, "pyspark-shell"], complete)
+    command, archive = sharing.share(command, complete)
     with tempfile.TemporaryDirectory() as directory:
         connection = Path(directory) / "connection"
         jvm = _start(command, {**complete, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)})
@@ -53,6 +57,7 @@ def start_gateway(home: Path, options: Mapping[str, str], environment: Mapping[s
             if jvm.poll() is not None:
                 raise ColdlogError(f"spark's JVM ended with code {jvm.returncode}; see its message above")
             time.sleep(0.02)
+        _ARCHIVES.append(archive)
         return _read_connection(connection.read_bytes())
 
 
@@ -83,6 +88,12 @@ def end_jvm() -> None:
         jvm.wait()
 
 
+def unwritten_archive() -> ClassArchive | None:
+    """Return the archive of classes that the JVM of this process can write; None if there is one, or none is kept."""
+    archive = _ARCHIVES[-1] if _ARCHIVES else None
+    return None if archive is None or archive.file else archive
+
+
 def find_java(environment: Mapping[str, str]) -> str:
     """Find java in JAVA_HOME, else in PATH."""
     home = environment.get("JAVA_HOME")
@@ -101,6 +112,8 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Kept so that the standard input of each JVM stays open until this process ends."""
+_ARCHIVES: list[ClassArchive | None] = []
+"""The archive of each of these JVMs."""
 
 
 def _read_connection(content: bytes) -> Gateway:
