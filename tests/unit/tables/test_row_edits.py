@@ -82,6 +82,45 @@ def test_files_with_many_rows_are_left_to_spark(runs: str, monkeypatch: pytest.M
     assert not _is_there(runs, NEWEST + 2)
 
 
+def test_files_with_many_rows_stay_as_they_are_if_they_have_none_of_the_keys(
+    runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last files have one row each; the others count as large."""
+    before = rows_of(runs)
+    assert _merge(runs, [run_row("c")]) == 0
+    assert _merge(runs, [run_row("d")]) == 0
+    monkeypatch.setattr(RowMerge, "most_read_rows", 1)
+    assert _merge(runs, [run_row("b2")]) == 0
+    assert not actions_of(runs, NEWEST + 4, "remove")
+    assert _merge(runs, [run_row("c", outcome="failed"), run_row("c2")]) == 1
+    assert len(actions_of(runs, NEWEST + 5, "remove")) == 1
+    assert _merge(runs, [run_row("d") | {"is_gone": True}], remove="is_gone") == 1
+    after = before | {"c": run_row("c", outcome="failed"), "b2": run_row("b2"), "c2": run_row("c2")}
+    assert rows_of(runs) == after
+    # Two large files have a key each: together they are too large.
+    assert _merge(runs, [run_row("a", outcome="failed"), run_row("c", outcome="late")]) is None
+    monkeypatch.setattr(RowRemoval, "most_read_rows", 1)
+    assert commit_rows(runs, JOB_RUNS, RowRemoval(rows=[{"run_id": "b2"}])) == 1
+    assert commit_rows(runs, JOB_RUNS, RowRemoval(rows=[{"run_id": "b2"}])) == 0
+    del after["b2"]
+    assert rows_of(runs) == after
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_key_is_found_among_keys_that_share_its_values(seed: int) -> None:
+    """A row that has each value of the key, but from different rows, is another row."""
+    chance = random.Random(seed)
+    schema = pa.schema([SEGMENTS.arrow_schema.field(name) for name in SEGMENTS.key])
+
+    def some_keys(count: int) -> list[Row]:
+        keys = {(chance.choice("ab"), chance.randint(0, 1), chance.randint(0, 2), "s") for _ in range(count)}
+        return [dict(zip(SEGMENTS.key, key, strict=True)) for key in keys]
+
+    stored, rows = some_keys(chance.randint(0, 4)), some_keys(chance.randint(1, 3))
+    found = RowMerge(table=SEGMENTS, rows=rows).matches_any(pa.Table.from_pylist(stored, schema=schema))
+    assert found == any(row in stored for row in rows)
+
+
 def test_merge_that_loses_a_race_is_planned_anew(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other writer adds the row that this one would have added, and removes the one that it would have updated."""
     theirs = [run_row("c", error="theirs") | {"is_gone": False}, run_row("a") | {"is_gone": True}]

@@ -37,7 +37,7 @@ from coldlog.tables.delta.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
-from coldlog.tables.delta.row_edits import Change, Key, Row
+from coldlog.tables.delta.row_edits import Change, Key, Row, RowChange
 from coldlog.tables.delta.table_files import open_table, read_whole_file
 
 Action = dict[str, Any]
@@ -57,6 +57,8 @@ _WRITER_VERSIONS = (1, 2, 7)
 """Versions 3 to 6 imply features that are not in `_FEATURES`."""
 _ATTEMPTS = 50
 _LONGEST_PAUSE_S = 0.25
+_MOST_KEYS = 1_000_000
+"""The keys of more rows are not read here: they take a second and 200 MB."""
 _ENGINE = "coldlog"
 _CHECKPOINT_INTERVAL = "10"
 _FACTS = ("metadata", "protocol", "domainMetadata", "numMetadata", "numProtocol")
@@ -245,13 +247,20 @@ class _Plan:
 
 def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: Change) -> _Plan | None:
     """Plan the change; None if files with too many rows would be read."""
+
+    def read(file: Row, columns: Sequence[str] | None = None) -> pa.Table:
+        return read_whole_file(location, str(file["path"]), table, columns)
+
     files = [] if change.is_blind else pa.table(delta.get_add_actions(flatten=True)).to_pylist()
     concerned = [file for file in files if change.may_match(file)]
-    if sum(_row_count(file) for file in concerned) > change.most_read_rows:
+    if change.most_read_rows < _row_count(concerned) <= _MOST_KEYS and not isinstance(change, RowChange):
+        # The keys of many rows are read in milliseconds. Most files have none of them.
+        concerned = [file for file in concerned if change.matches_any(read(file, change.key_columns))]
+    if _row_count(concerned) > change.most_read_rows:
         return None
     pieces, replaced, changed_count, found = [], [], 0, set[Key]()
     for file in concerned:
-        changed, count = change.change(read_whole_file(location, str(file["path"]), table), found)
+        changed, count = change.change(read(file), found)
         if count:
             pieces.append(changed)
             replaced.append(file)
@@ -260,10 +269,10 @@ def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: Chan
     return _Plan(rows=pa.concat_tables(pieces), replaced=replaced, changed_count=changed_count)
 
 
-def _row_count(file: Row) -> int:
-    """The number of a file's rows; more than any limit if its statistics lack it."""
-    count = file.get("num_records")
-    return count if isinstance(count, int) else sys.maxsize
+def _row_count(files: Sequence[Row]) -> int:
+    """The number of the files' rows; more than any limit if the statistics of one lack it."""
+    counts = [file.get("num_records") for file in files]
+    return sum(count if isinstance(count, int) else sys.maxsize for count in counts)
 
 
 def _write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFile:

@@ -6,11 +6,12 @@ another writer makes the next version first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.tables.definitions.definition import TableDefinition
 
@@ -78,6 +79,11 @@ class RowMerge:
     """100,000 rows of `segments` take 1.1 s of a processor and 480 MB to rewrite; more than this are left to MERGE."""
     is_blind: ClassVar[bool] = False
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns by which stored rows are found."""
+        return self.table.key
+
     def __post_init__(self) -> None:
         by_key = {key_of(self.table, row): row for row in self.rows}
         ranges = {name: _range_of([key[at] for key in by_key]) for at, name in enumerate(self.table.key)}
@@ -90,6 +96,10 @@ class RowMerge:
             _overlaps(low, high, file.get(f"min.{name}"), file.get(f"max.{name}"))
             for name, (low, high) in self._ranges.items()
         )
+
+    def matches_any(self, stored: pa.Table) -> bool:
+        """Whether a stored row, of which only the `key_columns` are given, has the key of a row."""
+        return _has_any(stored, self.key_columns, self._by_key.keys())
 
     def change(self, stored: pa.Table, found: set[Key]) -> tuple[pa.Table, int]:
         """As `RowChange.change`; a removed row counts, too. Adds the keys that are stored to `found`."""
@@ -161,6 +171,15 @@ class RowRemoval:
             for name, (low, high) in self._ranges.items()
         )
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """As `RowMerge.key_columns`."""
+        return self._names
+
+    def matches_any(self, stored: pa.Table) -> bool:
+        """As `RowMerge.matches_any`."""
+        return _has_any(stored, self._names, self._values)
+
     def change(self, stored: pa.Table, _: set[Key]) -> tuple[pa.Table, int]:
         """Return the rows of a file that stay, and how many go."""
         keys = zip(*(stored.column(name).to_pylist() for name in self._names), strict=True)
@@ -173,6 +192,15 @@ class RowRemoval:
 
 
 Change = RowChange | RowMerge | RowRemoval
+
+
+def _has_any(stored: pa.Table, names: Sequence[str], keys: Collection[Key]) -> bool:
+    """Whether a row has one of the keys. NULL equals NULL here."""
+    for at, name in enumerate(names):
+        values = pa.array({key[at] for key in keys}, stored.schema.field(name).type)
+        stored = stored.filter(pc.is_in(stored.column(name), value_set=values))
+    rows = zip(*(stored.column(name).to_pylist() for name in names), strict=True)
+    return any(key in keys for key in rows)
 
 
 def _range_of(values: list[Any]) -> tuple[Any, Any]:
