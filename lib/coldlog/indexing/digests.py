@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
+"""`json.dumps` would make one for each value."""
+
 
 def digest_bytes(value: object) -> bytes:
     """The digest of a value that JSON can hold; of other values, such as enums, their text counts."""
-    encoded = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.blake2b(encoded.encode("ascii"), digest_size=16).digest()
+    return hashlib.blake2b(_ENCODER.encode(value).encode("ascii"), digest_size=16).digest()
 
 
 def digest_of(value: object) -> str:

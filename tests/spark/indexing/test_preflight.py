@@ -22,10 +22,13 @@ from coldlog.errors import RetriableError
 from coldlog.indexing import pipeline
 from coldlog.indexing.events.event_sources import TableSource
 from coldlog.indexing.preflight import end_unchanged_run
+from coldlog.indexing.scan import listing
+from coldlog.indexing.scan.listing import digest_archive
 from coldlog.indexing.witness import witness_of_run
 from coldlog.model.ids import TopicIdPartition
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, PlainJob
+from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.damage_reports import add_damage_reports, clear_damage_reports
 from coldlog.tables.definitions.catalog import ALL_TABLES
@@ -152,6 +155,21 @@ def test_unchanged_run_ends_with_one_row(place: Place) -> None:
         assert (row["job"], row["outcome"], row["error"]) == ("run_pipeline", "succeeded", None)
         assert int(str(row["started_ms"])) <= int(str(row["finished_ms"]))
         assert json.loads(str(row["summary"]))["unchanged_since_run"] == first["run_id"]
+
+
+def test_listing_in_several_processes_has_the_same_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "archive"
+    shutil.copytree(KAFKA_SAMPLE / "archive", archive)
+    first, second, *_ = sorted((archive / "kafka-tiered-storage").iterdir())
+    (first / "stray").write_bytes(b"stray")
+    shutil.rmtree(second)
+    second.symlink_to(tmp_path / "nowhere")
+    layout = layout_opener(load_settings("local", [f"archive.uri={archive}"]))()
+    alone = digest_archive(layout)
+    assert alone.totals.segments > 100
+    assert alone.totals.unlisted == 1
+    monkeypatch.setattr(listing, "_MOST_SEGMENTS_ALONE", 10)
+    assert digest_archive(layout) == alone
 
 
 def test_first_run_starts_few_jobs_of_spark(built: Place) -> None:

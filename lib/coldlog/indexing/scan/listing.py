@@ -37,6 +37,7 @@ from coldlog.archive.layouts.sorted_entries import unrecognized_directory
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError
 from coldlog.indexing.digests import digest_bytes, digest_of
+from coldlog.indexing.scan.listing_processes import map_in_processes
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -48,6 +49,8 @@ LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
 _MOST_DIRECTORIES_A_TASK, _LISTED_AT_ONCE = 64, 16
 _DIGESTED_AT_ONCE = 1024
 """Directories whose rows one process holds."""
+_MOST_SEGMENTS_ALONE = 10_000
+"""More segments on a local disk are listed in several processes, which take a second to start."""
 _MOST_DIRECTORIES_HERE, _MOST_ROWS_HERE = 256, 10_000
 """What is listed in this process, because Spark's tasks take seconds to start."""
 LISTED_SCHEMA = pa.schema(
@@ -189,10 +192,26 @@ def digest_archive(layout: ArchiveLayout, known: Mapping[str, DirectoryDigest] |
     kept = {} if known is None else {each.directory: each for each in known.values()}
     digests = [kept[each] for each in listing.directories if each in kept]
     found = [each for each in listing.directories if each not in kept]
-    for start in range(0, len(found), _DIGESTED_AT_ONCE):
-        group = found[start : start + _DIGESTED_AT_ONCE]
-        digests += digests_of_batches(group, list_directories(layout, group))
-    return ArchiveDigest.of(digests, listing.unrecognized)
+    return ArchiveDigest.of([*digests, *_digests(layout, found)], listing.unrecognized)
+
+
+def _digests(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) -> Iterator[DirectoryDigest]:
+    """List directories in this process, and in more of them if there are many segments on a local disk."""
+    is_local, count = isinstance(getattr(layout, "store", None), LocalStore), 0
+    for start in range(0, len(directories), _LISTED_AT_ONCE if is_local else _DIGESTED_AT_ONCE):
+        rest = directories[start:]
+        if is_local and count > _MOST_SEGMENTS_ALONE:
+            totals = map_in_processes(partial(_totals_of, layout), rest)
+            yield from (DirectoryDigest(directory=each, totals=found) for each, found in zip(rest, totals, strict=True))
+            return
+        group = rest[: _LISTED_AT_ONCE if is_local else _DIGESTED_AT_ONCE]
+        for digest in digests_of_batches(group, list_directories(layout, group)):
+            count += digest.totals.segments
+            yield digest
+
+
+def _totals_of(layout: ArchiveLayout, directory: PartitionDirectory) -> ListingTotals:
+    return ListingTotals.of(_listing_rows(layout, directory))
 
 
 def digests_of_batches(
