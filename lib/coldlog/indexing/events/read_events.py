@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.errors import RetriableError, UsageError
-from coldlog.indexing.events.event_rows import LOST, UNREADABLE, event_row, lost_row
+from coldlog.indexing.events.event_rows import EVENTS_HERE, LOST, UNREADABLE, event_row, lost_row
 from coldlog.indexing.events.event_sources import NO_ANSWER, NO_LONGER_THERE, RAW_SCHEMA, REFUSED, EventSource
 from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.quarantine import QUARANTINE
@@ -32,8 +32,6 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
 _MOST_NAMED = 10_000
-_EVENTS_HERE = 250
-"""So many times `FEW_ROWS` stored events, some 150 bytes each, are looked through in this process."""
 _DAMAGE = RAW_SCHEMA.names[5:]
 _DECODED_SCHEMA = pa.schema(
     [
@@ -174,7 +172,7 @@ def _cursors(warehouse: Warehouse) -> dict[int, _Cursor]:
 def _last_events(warehouse: Warehouse) -> Iterable[Mapping[str, Any]]:
     """Return the last event that was read of each metadata partition, with the columns of a cursor."""
     key, columns = "metadata_partition", ("metadata_partition", "metadata_offset", "value", "problem")
-    few = warehouse.small_table(SEGMENT_EVENTS, columns, times=_EVENTS_HERE)
+    few = warehouse.small_table(SEGMENT_EVENTS, columns, times=EVENTS_HERE)
     if few is not None:
         partitions = few[key].to_numpy()
         order = np.lexsort((few["metadata_offset"].to_numpy(), partitions))

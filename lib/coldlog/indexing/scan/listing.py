@@ -51,7 +51,7 @@ _DIGESTED_AT_ONCE = 1024
 """Directories whose rows one process holds."""
 _MOST_SEGMENTS_ALONE = 10_000
 """More segments on a local disk are listed in several processes, which take a second to start."""
-_MOST_DIRECTORIES_HERE, _MOST_ROWS_HERE = 256, 10_000
+_MOST_DIRECTORIES_HERE, _MOST_ROWS_HERE = 256, 30_000
 """What is listed in this process, because Spark's tasks take seconds to start."""
 LISTED_SCHEMA = pa.schema(
     [

@@ -8,10 +8,11 @@ if lost records lie between the two.
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from coldlog.indexing.events.event_rows import LOST
+from coldlog.indexing.events.event_rows import EVENTS_HERE, LOST
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -21,10 +22,17 @@ _INT64_MAX = 2**63 - 1
 
 def lost_offsets(warehouse: Warehouse) -> dict[int, list[int]]:
     """Read the last offset of each run of lost records, by metadata partition; usually there are none."""
-    rows = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == LOST)
+    place = ("metadata_partition", "metadata_offset")
+    stored = warehouse.small_table(SEGMENT_EVENTS, ("event_kind", *place), times=EVENTS_HERE)
+    if stored is None:
+        lost = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == LOST)
+        rows = [(row[0], row[1]) for row in lost.select(*place).collect()]
+    else:
+        kept = stored.filter(pc.equal(stored["event_kind"], LOST))
+        rows = list(zip(*(kept[name].to_pylist() for name in place), strict=True))
     found: dict[int, list[int]] = {}
-    for row in rows.select("metadata_partition", "metadata_offset").collect():
-        found.setdefault(row[0], []).append(row[1])
+    for partition, offset in rows:
+        found.setdefault(partition, []).append(offset)
     return found
 
 

@@ -60,6 +60,8 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 _INDEXES = (SegmentFileKind.OFFSET_INDEX.value, SegmentFileKind.TIME_INDEX.value)
 """The log says all that these do."""
 _REPORTED_DIRECTORIES = 5
+_SEGMENTS_HERE = 30
+"""So many times `FEW_ROWS` stored segments are compared as rows of the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,7 @@ def scan_segments(
         totals = archive.totals
         listed_segments = listed.where(F.col("unrecognized_name").isNull()).select(*SEGMENT_COLUMNS)
         expected = _expected(listed_segments, announced_segments(warehouse), lost_offsets(warehouse))
-        stored = None if here is None else warehouse.small_table(SEGMENTS)
+        stored = None if here is None else warehouse.small_table(SEGMENTS, times=_SEGMENTS_HERE)
         before = warehouse.read(SEGMENTS) if stored is None else warehouse.local(SEGMENTS, stored)
         found = _differences(expected, before, is_mirror=layout.is_mirror)
         # One query finds few differences; what follows works on these rows, without a Spark job.
