@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, require_archive, run_job
-from coldlog.runtime.job import Job
+from coldlog.launch.entry_point import job_argument_parser, require_archive, require_warehouse, run_job
+from coldlog.runtime.job import Job, PlainJob
+
+
+def first(job: PlainJob) -> None:
+    require_archive(job)
+    require_warehouse(job)
 
 
 def call(job: Job) -> None:
@@ -20,4 +25,4 @@ def call(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_archive))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=first))

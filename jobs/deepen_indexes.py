@@ -10,8 +10,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, require_archive, run_job
-from coldlog.runtime.job import Job
+from coldlog.launch.entry_point import job_argument_parser, require_archive, require_warehouse, run_job
+from coldlog.runtime.job import Job, PlainJob
+
+
+def first(job: PlainJob) -> None:
+    from coldlog.indexing.deepened_part import read_deepened_part, require_known_topics
+
+    read_deepened_part(job.settings, job.arguments)
+    require_archive(job)
+    require_warehouse(job)
+    if job.arguments.topics:  # topics of build.deepen may be archived later
+        require_known_topics(job.settings, job.arguments.topics)
 
 
 def call(job: Job) -> None:
@@ -38,4 +48,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=require_archive))
+    sys.exit(run_job(call, make_parser(), first=first))

@@ -10,9 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, run_job
-from coldlog.runtime.job import Job
+from coldlog.launch.entry_point import job_argument_parser, require_warehouse, run_job
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.upkeep.verify import verify_if_asked
+
+
+def first(job: PlainJob) -> int | None:
+    exit_code = verify_if_asked(job)
+    if exit_code is None:
+        require_warehouse(job)
+    return exit_code
 
 
 def call(job: Job) -> None:
@@ -30,4 +37,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=verify_if_asked, has_rows_in_spark=True))
+    sys.exit(run_job(call, make_parser(), first=first, has_rows_in_spark=True))

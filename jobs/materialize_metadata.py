@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, require_warehouse, run_job
 from coldlog.runtime.job import Job
 
 
@@ -18,4 +18,4 @@ def call(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, job_argument_parser(__file__, __doc__)))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_warehouse))

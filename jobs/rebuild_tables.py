@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, require_archive, run_job
 from coldlog.launch.spark_options import require_conditional_puts
 from coldlog.runtime.job import Job, PlainJob
 from coldlog.upkeep.rebuild import add_options, set_tables_aside
@@ -19,6 +19,7 @@ from coldlog.upkeep.rebuild import add_options, set_tables_aside
 
 def set_aside(job: PlainJob) -> None:
     # Before anything is moved.
+    require_archive(job)
     require_conditional_puts(job.settings.warehouse_uri)
     set_tables_aside(job)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from coldlog.launch.entry_point import job_argument_parser, run_job
+from coldlog.launch.entry_point import job_argument_parser, require_warehouse, run_job
 from coldlog.runtime.job import Job
 
 
@@ -31,4 +31,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser()))
+    sys.exit(run_job(call, make_parser(), first=require_warehouse))

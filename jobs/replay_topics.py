@@ -12,7 +12,13 @@ import sys
 
 from coldlog.launch.entry_point import job_argument_parser, run_job
 from coldlog.replay.runs.replay_arguments import add_replay_options
-from coldlog.runtime.job import Job
+from coldlog.runtime.job import Job, PlainJob
+
+
+def first(job: PlainJob) -> None:
+    from coldlog.replay.runs.replay_source import refuse_early
+
+    refuse_early(job)
 
 
 def call(job: Job) -> None:
@@ -28,4 +34,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), has_rows_in_spark=True))
+    sys.exit(run_job(call, make_parser(), first=first, has_rows_in_spark=True))

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from coldlog.launch.session import spark_session
 from coldlog.launch.spark_options import PAGE_CHECKSUMS
 from coldlog.lookups.functions import register_functions
-from coldlog.records.source.datasource import register_source, source_defaults
+from coldlog.records.source.datasource import register_source
+from coldlog.records.source.options import source_defaults
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.delta.delta_log import check_checkpoint
 from coldlog.tables.delta.manifest import HELD_TABLES, check_footers, check_published

@@ -142,10 +142,10 @@ def _check_archive(settings: Settings) -> str:
 
 
 def _check_tables(settings: Settings) -> str:
-    from coldlog.command.table_rows import read_table
     from coldlog.lookups.served_index import list_warehouse_files
     from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
     from coldlog.tables.delta.table_files import NoTableError
+    from coldlog.tables.table_rows import read_table
 
     try:
         files = list_warehouse_files(settings.warehouse_uri)
@@ -158,9 +158,9 @@ def _check_tables(settings: Settings) -> str:
 
 
 def _check_last_run(settings: Settings) -> str:
-    from coldlog.command.table_rows import read_table
     from coldlog.runtime.console import human_timestamp
     from coldlog.tables.definitions.job_runs import JOB_RUNS
+    from coldlog.tables.table_rows import read_table
 
     runs = read_table(settings, JOB_RUNS, ("job", "started_ms", "outcome", "error"))
     if not runs:

@@ -13,8 +13,9 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from coldlog.command.listings import add_listing_arguments, prepare, wanted, write_listing
 from coldlog.command.outputs import Shown
-from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted, write_listing
+from coldlog.tables.table_rows import Rows, read_table
 
 if TYPE_CHECKING:
     from coldlog.runtime.settings import Settings

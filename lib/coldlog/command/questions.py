@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from coldlog.command.known_topics import find_unknown
 from coldlog.command.outputs import add_output_options, write_rows
 from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.errors import UsageError
 from coldlog.runtime.installation import keep_compiled_kernels
+from coldlog.tables.known_topics import find_unknown, unpublished_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ def known_partitions(settings: Settings, reader: OffsetReader, topic: str, later
     """Return the partitions of a topic, with `later` ones that are not archived; `UsageError` if there is none."""
     partitions = sorted({*reader.partitions(topic), *later})
     if not partitions:
-        raise find_unknown(settings, topic) or UsageError(f"the topic {topic!r} has no published partition yet")
+        raise unpublished_topic(settings, topic)
     return partitions
 
 

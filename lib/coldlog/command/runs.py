@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 
+from coldlog.command.listings import prepare
 from coldlog.command.outputs import Shown, add_output_options, write_rows
 from coldlog.command.settings_options import add_settings_options
-from coldlog.command.table_rows import prepare, read_table
 from coldlog.errors import UsageError
+from coldlog.tables.table_rows import read_table
 
 _NAMES = ("run_id", "job", "started_ms", "finished_ms", "outcome", "error", "summary")
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 
+from coldlog.command.listings import add_listing_arguments, prepare, wanted, write_listing
 from coldlog.command.outputs import Shown
-from coldlog.command.table_rows import add_listing_arguments, prepare, read_table, wanted, write_listing
+from coldlog.tables.table_rows import read_table
 
 _NAMES = (
     "topic", "partition", "topic_id", "start_offset", "segment_id", "end_offset", "min_timestamp_ms",

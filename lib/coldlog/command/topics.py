@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
+from coldlog.command.listings import add_listing_arguments, prepare, wanted, write_listing
 from coldlog.command.outputs import Shown
-from coldlog.command.table_rows import Rows, add_listing_arguments, prepare, read_table, wanted, write_listing
+from coldlog.tables.table_rows import Rows, read_table
 
 _SUMS = ("segment_count", "record_count", "size_bytes", "gap_count")
 _NAMES = ("topic", "topic_id", "partition_count", *_SUMS, "max_timestamp_ms")

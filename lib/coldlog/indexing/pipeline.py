@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from coldlog.errors import ColdlogError, UsageError
+from coldlog.errors import ColdlogError
 from coldlog.indexing.builds.build import deepen_indexes
-from coldlog.indexing.builds.build_work import DeepenedPart
+from coldlog.indexing.deepened_part import read_deepened_part
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.listing import ArchiveDigest
@@ -47,13 +47,11 @@ from coldlog.indexing.witness import (
     witness_of_run,
 )
 from coldlog.lookups.functions import register_functions
-from coldlog.model.states import IndexDepth
 from coldlog.runtime.console import counted, human_bytes
 from coldlog.runtime.given_settings import with_given_settings
 from coldlog.runtime.installation import COMMAND
 from coldlog.runtime.job import Job
 from coldlog.runtime.open_layout import layout_opener
-from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -86,7 +84,7 @@ def build(job: Job) -> None:
 
 def deepen(job: Job) -> None:
     """deepen_indexes: index segments again at a greater depth, and publish them."""
-    part = _deepened_part(job)
+    part = read_deepened_part(job.settings, job.arguments)
     layout = paced_opener(job.settings)()
     with _writing(job, "deepen_indexes") as (warehouse, run):
         failure = None
@@ -103,22 +101,6 @@ def deepen(job: Job) -> None:
             run["materialize"] = materialize_step(job, warehouse, plan)
         if failure is not None:
             raise failure
-
-
-def _deepened_part(job: Job) -> DeepenedPart:
-    """Read the options of deepen_indexes."""
-    arguments, configured = job.arguments, job.settings.build.deepen
-    named = arguments.topics or configured
-    topics = tuple(each.strip() for each in (named or "").split(",") if each.strip())
-    if not topics:
-        raise UsageError("which topics? give --topics with names or patterns, or set build.deepen")
-    times = (arguments.since, arguments.until)
-    since, until = (None if text is None else timestamp_from_text(text) for text in times)
-    if since is not None and until is not None and since > until:
-        raise UsageError(f"--from {arguments.since} is after --to {arguments.until}")
-    return DeepenedPart(
-        depth=IndexDepth(arguments.depth), topics=topics, from_timestamp_ms=since, to_timestamp_ms=until
-    )
 
 
 def materialize(job: Job) -> None:

@@ -74,6 +74,19 @@ def require_archive(job: PlainJob) -> None:
     require_writable(job.settings.warehouse_uri)
 
 
+def require_warehouse(job: PlainJob) -> None:
+    """Open the warehouse; as `first` of a job that changes its tables, it refuses a `warehouse.uri` without tables, or
+    at which nothing can be written, before Spark starts. Without it, such a job would make new tables there."""
+    from coldlog.tables.definitions.segments import SEGMENTS
+    from coldlog.tables.delta.locations import table_location
+    from coldlog.tables.delta.table_files import open_table
+    from coldlog.tables.leases.warehouse_lock import require_writable
+
+    uri = job.settings.warehouse_uri
+    open_table(table_location(uri, SEGMENTS.name), SEGMENTS)
+    require_writable(uri)
+
+
 def run_job(
     call: Callable[[Job], int | None],
     parser: argparse.ArgumentParser,

@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 from coldlog.errors import RetriableError, UsageError
 from coldlog.launch.java_names import keep_names
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
-from coldlog.records.source.datasource import register_source, source_defaults
+from coldlog.records.source.datasource import register_source
+from coldlog.records.source.options import source_defaults
 from coldlog.runtime.class_archive import ClassSharing
 from coldlog.runtime.installation import CONF, class_directory
 from coldlog.runtime.settings import Settings

@@ -19,9 +19,12 @@ import pyarrow as pa
 from coldlog.errors import UsageError
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.runtime.arrow_frames import frame_of
+from coldlog.tables.delta.locations import folder_of_spark, why_unwritable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from coldlog.runtime.settings import Settings
 
 STANDARD_OUTPUT = "-"
 _LONGEST_NAME_BYTES = 255
@@ -72,6 +75,14 @@ def write_table(answers: pa.Table, location: str, spark: SparkSession) -> None:
     """Replace the Delta table at `location` and its columns: the answers of the other job have more columns."""
     rows = frame_of(spark, answers).write.format("delta").mode("overwrite")
     rows.option("overwriteSchema", "true").save(location)
+
+
+def check_table_target(place: str, settings: Settings) -> None:
+    """Raise `UsageError` if no Delta table can be written to a folder of this machine; write nothing."""
+    folder = folder_of_spark(place, settings)
+    why = None if folder is None else why_unwritable(folder)
+    if why is not None:
+        raise UsageError(f"cannot write the answers to {place!r}: {why}")
 
 
 def check_target(path: str) -> None:

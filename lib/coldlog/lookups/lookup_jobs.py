@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.lookups.answers import (
     STANDARD_OUTPUT,
+    check_table_target,
     check_target,
     starting_offsets,
     write_json_lines,
@@ -36,7 +37,12 @@ from coldlog.lookups.lookup_settings import (
 from coldlog.lookups.many_requests import MOST_IN_PROCESS, ProcessEngine, answer_requests, in_no_hurry
 from coldlog.lookups.questions import Answers
 from coldlog.lookups.requests.asked_times import add_request_options, asked_text, request_fields, requested_time
-from coldlog.lookups.requests.requests_file import is_file_of_requests, no_requests_text, read_requests_file
+from coldlog.lookups.requests.requests_file import (
+    is_file_of_requests,
+    no_requests_text,
+    read_requests_file,
+    require_table_of_requests,
+)
 from coldlog.lookups.requests.rows import EXACTNESS_COLUMNS, TimedQuestions, answers_of_archive, requests_from_rows
 from coldlog.model.list_offsets import TIMEOUT_SINCE_VERSION, ErrorCode
 from coldlog.model.states import LookupEngine
@@ -49,6 +55,7 @@ from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.run_rows import RunBesideWriters, now_ms, run_beside_writers
+from coldlog.tables.known_topics import unpublished_topic
 
 if TYPE_CHECKING:
     from coldlog.tables.delta.warehouse import Warehouse
@@ -134,12 +141,12 @@ class LookupJob:
         settings, arguments, console = job.settings, job.arguments, job.console
         if self._of_list_offsets:
             check_local_tier(settings)
-        self._requested = requested = _requested(arguments)
+        self._requested = requested = _requested(arguments, settings)
         if settings.lookup.engine is LookupEngine.SPARK or arguments.output_table or isinstance(requested, str):
             return None
         engine = ProcessEngine(settings.warehouse_uri, settings.warehouse.as_of)
         if isinstance(requested, _Everywhere):
-            requested = _requests_everywhere(requested, engine.list_partitions(requested.topic), engine.uri)
+            requested = _requests_everywhere(requested, engine.list_partitions(requested.topic), settings)
         if requested.num_rows > MOST_IN_PROCESS:
             return None
         with console.stage("requests") as stage:
@@ -162,7 +169,7 @@ class LookupJob:
         warehouse = Warehouse(spark=job.spark, uri=settings.warehouse_uri, as_of=settings.warehouse.as_of)
         if not self._late:
             with job.console.stage("requests") as stage:
-                requests = _requests(self._requested, warehouse)
+                requests = _requests(self._requested, warehouse, settings)
                 stage.add(f"{requests.num_rows:,} asked")
             if not requests.num_rows:
                 job.console.warn(no_requests_text(job.arguments.requests))
@@ -286,15 +293,20 @@ _Requested: TypeAlias = pa.Table | _Everywhere | str
 """Requests, or a topic or the path of a Delta table for which Spark has to read the requests."""
 
 
-def _requested(arguments: argparse.Namespace) -> _Requested:
+def _check_targets(arguments: argparse.Namespace, settings: Settings) -> None:
     for target in filter(None, (arguments.output, arguments.starting_offsets)):
         check_target(target)
+    if arguments.output_table:
+        check_table_target(arguments.output_table, settings)
+
+
+def _requested(arguments: argparse.Namespace, settings: Settings) -> _Requested:
+    _check_targets(arguments, settings)
     fields = request_fields(arguments)
     if arguments.requests:
         if arguments.topic or arguments.timestamp or arguments.partition is not None:
             raise UsageError("give --requests, or --topic with --timestamp, not both")
-        path = str(arguments.requests)
-        return read_requests_file(path) if is_file_of_requests(path) else path
+        return _requests_of(str(arguments.requests), settings)
     if not arguments.topic or not arguments.timestamp:
         raise UsageError("no request is given: give --topic and --timestamp, or --requests")
     try:
@@ -309,7 +321,15 @@ def _requested(arguments: argparse.Namespace) -> _Requested:
     return requests_from_rows([(arguments.topic, arguments.partition, timestamp_ms, *fields)])
 
 
-def _requests(requested: _Requested | None, warehouse: Warehouse) -> pa.Table:
+def _requests_of(path: str, settings: Settings) -> pa.Table | str:
+    """Read a file of requests; return the path of a table, which Spark reads."""
+    if is_file_of_requests(path):
+        return read_requests_file(path)
+    require_table_of_requests(path, settings)
+    return path
+
+
+def _requests(requested: _Requested | None, warehouse: Warehouse, settings: Settings) -> pa.Table:
     if isinstance(requested, str):
         from coldlog.lookups.requests.requests_table import read_requests_table
 
@@ -319,12 +339,12 @@ def _requests(requested: _Requested | None, warehouse: Warehouse) -> pa.Table:
     known = warehouse.read(PARTITION_METADATA)
     known = known.where(known["is_current"] & (known["topic"] == requested.topic)).select("partition")
     partitions = [row["partition"] for row in known.orderBy("partition").collect()]
-    return _requests_everywhere(requested, partitions, warehouse.uri)
+    return _requests_everywhere(requested, partitions, settings)
 
 
-def _requests_everywhere(requested: _Everywhere, partitions: Sequence[int], uri: str) -> pa.Table:
+def _requests_everywhere(requested: _Everywhere, partitions: Sequence[int], settings: Settings) -> pa.Table:
     if not partitions:
-        raise UsageError(f"the warehouse {uri} does not know the topic {requested.topic!r}")
+        raise unpublished_topic(settings, requested.topic)
     asked, fields = requested, requested.fields
     return requests_from_rows([(asked.topic, partition, asked.timestamp_ms, *fields) for partition in partitions])
 

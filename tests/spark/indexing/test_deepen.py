@@ -17,7 +17,7 @@ import pytest
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.indexing.builds.build import deepen_indexes
-from coldlog.indexing.builds.build_work import DeepenedPart
+from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.pipeline import deepen
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.lookups.batch_lookup import BatchReader

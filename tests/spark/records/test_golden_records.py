@@ -296,8 +296,8 @@ def test_timestamp_that_does_not_fit_spark_is_null_on_request_and_filters_follow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "orders,nowhere"}, "the archive has no topic nowhere"),
-        ({"assign": '{"orders":[0,7]}'}, "the archive has no partition orders-7"),
+        ({"subscribe": "orders,nowhere"}, "the warehouse does not know the topic 'nowhere'"),
+        ({"assign": '{"orders":[0,7]}'}, "the warehouse does not know partition 7 of topic 'orders'"),
         (
             {"subscribe": "records-deleted", "startingOffsets": '{"records-deleted":{"0":-2,"1":-2}}'},
             "startingOffsets must name every partition that is read; missing: records-deleted-2",
@@ -406,7 +406,7 @@ def test_scans_of_one_dataframe_do_not_share_their_filters(
 def test_spark_reports_the_error_of_a_call(golden: Warehouse, golden_archive: Path) -> None:
     register_source(golden.spark, {"warehouse.uri": golden.uri, "archive.uri": str(golden_archive)})
     source = golden.spark.read.format("coldlog")
-    with pytest.raises(Exception, match="UsageError: the archive has no topic nowhere"):
+    with pytest.raises(Exception, match="UsageError: the warehouse does not know the topic 'nowhere'"):
         source.option("subscribe", "nowhere").load().collect()
     with pytest.raises(Exception, match="UsageError: archived records have the fixed schema"):
         source.option("subscribe", "orders").schema("offset STRING").load().collect()

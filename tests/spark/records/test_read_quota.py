@@ -7,7 +7,8 @@ from pathlib import Path
 
 from coldlog.fetcher import open_fetcher
 from coldlog.model.fetch import FetchedRecords
-from coldlog.records.source.datasource import register_source, source_defaults
+from coldlog.records.source.datasource import register_source
+from coldlog.records.source.options import source_defaults
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.delta.warehouse import Warehouse
 from read_quotas import shared_quota, taken_bytes

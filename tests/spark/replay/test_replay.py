@@ -18,7 +18,7 @@ from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import RetriableError, UsageError
 from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import SourceOptions, read_options
-from coldlog.records.source.planning import find_spans
+from coldlog.records.source.spans import find_spans
 from coldlog.replay.order import Head, iter_merged
 from coldlog.replay.runs import replay_order, replay_sinks
 from coldlog.replay.runs.replay import (

@@ -10,13 +10,13 @@ import pytest
 
 from coldlog.errors import UsageError
 from coldlog.launch.entry_point import job_argument_parser
-from coldlog.records.source.datasource import source_defaults
-from coldlog.records.source.options import read_options
+from coldlog.records.source.options import read_options, source_defaults
 from coldlog.replay.runs import replay_job
 from coldlog.replay.runs.replay import ReplayOptions, ReplaySummary
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder, add_replay_options
-from coldlog.replay.runs.replay_job import _facts, _sink, _source, replay_options
+from coldlog.replay.runs.replay_job import _facts, _sink, replay_options
 from coldlog.replay.runs.replay_order import TaskCounts
+from coldlog.replay.runs.replay_source import replayed_source
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
@@ -55,7 +55,8 @@ def test_partitions_and_records_are_those_of_the_data_source(
     arguments: tuple[str, ...], options: Mapping[str, str]
 ) -> None:
     given = job(*arguments, *OUTPUT)
-    assert _source(given) == read_options({**source_defaults(given.settings), **options})
+    expected = read_options({**source_defaults(given.settings), **options})
+    assert replayed_source(given.settings, given.arguments) == expected
 
 
 def test_idle_time_is_that_of_the_option_and_else_of_the_settings() -> None:
@@ -110,8 +111,9 @@ def test_output_topic_and_its_brokers_are_given_together() -> None:
 
 
 def test_five_partitions_that_were_waited_for_in_vain_are_named() -> None:
+    asked = job("--topics", "a", *OUTPUT)
     options = ReplayOptions(
-        source=_source(job("--topics", "a", *OUTPUT)),
+        source=replayed_source(asked.settings, asked.arguments),
         name=None,
         order=ReplayOrder.ALL,
         max_task_idle_ms=9,

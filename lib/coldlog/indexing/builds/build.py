@@ -32,7 +32,6 @@ from coldlog.errors import ColdlogError, RetriableError
 from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits, plan_tasks
 from coldlog.indexing.builds.build_work import (
     BuildSurvey,
-    DeepenedPart,
     find_pending_work,
     find_recount_work,
     find_reported_work,
@@ -48,6 +47,7 @@ from coldlog.indexing.builds.index_files import (
     write_index_files,
 )
 from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind, build_segments
+from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.runtime.console import counted

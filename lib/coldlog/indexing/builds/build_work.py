@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import Reason
 from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
@@ -157,17 +158,6 @@ def find_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirro
     is_readable = (F.col("index_status") == IndexStatus.INDEXED.value) & F.col("is_listed")
     found = segments.where(is_readable).join(F.broadcast(reported), key, "left_semi")
     return _work_of(found.withColumn("count_from_offset", _counted_from()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeepenedPart:
-    """Which segments to index again: those that are indexed at a lesser depth than `depth`, of topics that match one of
-    the `topics` (with * and ?), and that may have a record between the times, both inclusive."""
-
-    depth: IndexDepth
-    topics: tuple[str, ...]
-    from_timestamp_ms: int | None = None
-    to_timestamp_ms: int | None = None
 
 
 def find_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bool) -> list[SegmentWork]:

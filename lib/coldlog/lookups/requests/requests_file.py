@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,6 +25,11 @@ import pyarrow.csv as pa_csv
 from coldlog.errors import UsageError
 from coldlog.lookups.requests.rows import REQUEST_DEFAULTS, REQUEST_TYPES, numbered_requests, requests_from_rows
 from coldlog.model.states import IsolationLevel
+from coldlog.tables.delta.locations import folder_of_spark
+from coldlog.tables.delta.log_check import LOG_FOLDER
+
+if TYPE_CHECKING:
+    from coldlog.runtime.settings import Settings
 
 REQUIRED = ("topic", "partition", "timestamp_ms")
 ISOLATION_LEVELS = {level.value for level in IsolationLevel}
@@ -39,6 +45,14 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}")
 def is_file_of_requests(path: str) -> bool:
     """True if `read_requests_file` reads it. A folder, or a file with another suffix, is a Delta table."""
     return Path(path).suffix.lower() in (".csv", ".json", ".jsonl") and not os.path.isdir(path)
+
+
+def require_table_of_requests(place: str, settings: Settings) -> None:
+    """Raise `UsageError` if Spark would read the requests from a folder of this machine that has no Delta table."""
+    folder = folder_of_spark(place, settings)
+    # Delta takes `table@v3` for a version of a table.
+    if folder is not None and "@" not in Path(folder).name and not os.path.isdir(os.path.join(folder, LOG_FOLDER)):
+        raise UsageError(f"no requests at {place}: expected a .csv or .jsonl file or a Delta table")
 
 
 def no_requests_text(path: str) -> str:

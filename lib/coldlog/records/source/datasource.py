@@ -28,8 +28,7 @@ from pyspark.sql.types import StructType
 
 from coldlog.errors import UsageError
 from coldlog.records.source.columns import columns_ddl
-from coldlog.records.source.options import LOCAL_LOG, READ_QUOTA, SourceOptions, read_columns, read_options
-from coldlog.runtime.settings import Settings
+from coldlog.records.source.options import SourceOptions, read_columns, read_options
 from coldlog.runtime.spark_versions import SparkSeries, installed_series
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 SHORT_NAME = "coldlog"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-_SHARED_GROUPS = ("warehouse.", "archive.", "s3.", "index.max_", *READ_QUOTA, *LOCAL_LOG)
 
 
 def register_source(
@@ -71,12 +69,6 @@ def _separates_scans(spark: SparkSession) -> bool:
         return False
     rule.install(spark._jsparkSession.extensions())
     return True
-
-
-def source_defaults(settings: Settings) -> dict[str, str]:
-    """Return the options with which every reading finds the warehouse and the archive of the settings."""
-    shared = {key: value for key, value in settings.items() if key.startswith(_SHARED_GROUPS) and value is not None}
-    return {key: str(value) for key, value in shared.items()}
 
 
 def _source_class(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.kafka.record_columns import RecordBounds
@@ -28,7 +29,6 @@ from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
-from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.local_logs import LocalLogs
 from coldlog.records.source.options import (
     EARLIEST,
@@ -39,6 +39,10 @@ from coldlog.records.source.options import (
     Subscription,
     TopicPartition,
 )
+from coldlog.tables.known_topics import unknown_text
+
+if TYPE_CHECKING:
+    from coldlog.records.source.filters import RecordFilter  # imports Spark
 
 _SHOWN = 5
 _UNSERVED = "are in no served segment; see coldlog.archive_problems"
@@ -181,18 +185,17 @@ class OffsetResolver:
             known = [place for place in known if place[0] not in INTERNAL_TOPICS]
             return [place for place in known if re.search(subscription.pattern, place[0])]
         if subscription.strategy is Strategy.ASSIGN:
-            missing = [
-                f"partition {topic}-{partition}" for topic, partition in sorted(subscription.partitions - {*known})
-            ]
+            missing: list[tuple[str, int | None]] = [*sorted(subscription.partitions - {*known})]
             chosen = [place for place in known if place in subscription.partitions]
         else:
             topics = {topic for topic, _ in known}
-            missing = [f"topic {topic}" for topic in subscription.topics if topic not in topics]
+            missing = [(topic, None) for topic in subscription.topics if topic not in topics]
             chosen = [place for place in known if place[0] in subscription.topics]
         if missing and self._options.fails_on_data_loss:
-            raise UsageError(
-                f"the archive has no {', no '.join(missing[:_SHOWN])}; failOnDataLoss=false reads what there is"
-            )
+            names = {topic for topic, _ in known}
+            unknown = "; nor ".join(unknown_text(*place, names) for place in missing[:_SHOWN])
+            where = "the warehouse does" if self._local is None else "the warehouse and the log directory do"
+            raise UsageError(f"{where} not know {unknown}; failOnDataLoss=false reads what there is")
         return chosen
 
     def _require_named(self, limit: Limit, side: str, places: Sequence[TopicPartition]) -> None:

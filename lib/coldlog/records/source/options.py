@@ -46,6 +46,7 @@ _FOR_CONSUMERS = frozenset(
 _SETTING_GROUPS = ("warehouse", "archive", "s3", "index")
 READ_QUOTA = ("remote.log.manager.fetch.max.bytes.per.second", "fetch.share_quota")
 LOCAL_LOG = ("fetch.log_directory",)
+_SHARED_GROUPS = ("warehouse.", "archive.", "s3.", "index.max_", *READ_QUOTA, *LOCAL_LOG)
 _ISOLATION = "kafka.isolation.level"
 _DEFAULT_TASK_BYTES = 128 * MIB
 
@@ -121,6 +122,12 @@ def read_columns(options: Mapping[str, str]) -> tuple[str, ...]:
             f"columns = {text}: expected some of {', '.join(COLUMN_TYPES)}, separated by commas, each once"
         )
     return tuple(by_name[name.lower()] for name in names)
+
+
+def source_defaults(settings: Settings) -> dict[str, str]:
+    """Return the options with which every reading finds the warehouse and the archive of the settings."""
+    shared = {key: value for key, value in settings.items() if key.startswith(_SHARED_GROUPS) and value is not None}
+    return {key: str(value) for key, value in shared.items()}
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:

@@ -16,8 +16,9 @@ from dataclasses import replace
 from coldlog.errors import UsageError
 from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.options import EARLIEST, Limit, SourceOptions, Strategy, Subscription, TopicPartition
-from coldlog.records.source.planning import find_spans, plan_reading
+from coldlog.records.source.planning import plan_reading
 from coldlog.records.source.read_tasks import ReadTask
+from coldlog.records.source.spans import find_spans
 
 Offsets = Mapping[TopicPartition, int]
 Position = dict[str, dict[str, int]]

@@ -25,7 +25,8 @@ from coldlog.errors import UsageError
 from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import Limit, SourceOptions, Strategy, Subscription
-from coldlog.records.source.planning import find_spans, plan_reading
+from coldlog.records.source.planning import plan_reading
+from coldlog.records.source.spans import find_spans
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_order import OrderedReading, Survey, TaskCounts, ordered, survey
 from coldlog.replay.runs.replay_state import (

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from coldlog.brokers.kafka_client import open_cluster
-from coldlog.errors import UsageError
-from coldlog.records.source.datasource import source_defaults
-from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.replay.runs.replay import ReplayOptions, ReplaySink, ReplaySummary, replay
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
+from coldlog.replay.runs.replay_source import absolute_place, check_output_options, replayed_source
 from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.runtime.console import counted
 from coldlog.runtime.job import Job
@@ -18,17 +14,6 @@ from coldlog.tables.delta.run_rows import run_beside_writers
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.system_clock import SystemClock
 
-_SOURCE_OPTIONS = {
-    "topics": "subscribe",
-    "topic_pattern": "subscribePattern",
-    "assign": "assign",
-    "starting_offsets": "startingOffsets",
-    "ending_offsets": "endingOffsets",
-    "starting_timestamp": "startingTimestamp",
-    "ending_timestamp": "endingTimestamp",
-    "fail_on_data_loss": "failOnDataLoss",
-    "isolation_level": "kafka.isolation.level",
-}
 _SHOWN = 5
 
 
@@ -50,7 +35,7 @@ def replay_options(job: Job) -> ReplayOptions:
     """Build the options of a replay from the arguments and the settings."""
     arguments, idle_ms = job.arguments, job.arguments.max_task_idle_ms
     return ReplayOptions(
-        source=_source(job),
+        source=replayed_source(job.settings, job.arguments),
         name=arguments.name,
         order=ReplayOrder(arguments.order),
         max_task_idle_ms=job.settings.replay.max_task_idle_ms if idle_ms is None else idle_ms,
@@ -58,31 +43,16 @@ def replay_options(job: Job) -> ReplayOptions:
     )
 
 
-def _source(job: Job) -> SourceOptions:
-    given = {name: getattr(job.arguments, argument) for argument, name in _SOURCE_OPTIONS.items()}
-    options = {name.lower(): value for name, value in given.items() if value is not None}
-    return read_options({**source_defaults(job.settings), **options})
-
-
 def _sink(job: Job) -> ReplaySink:
     arguments = job.arguments
-    has_topic_options = arguments.bootstrap_servers is not None or arguments.output_partition is not None
-    if arguments.output_topic is None and has_topic_options:
-        raise UsageError("--bootstrap-servers and --output-partition are only for --output-topic")
+    check_output_options(arguments)
     if arguments.output_table is not None:
-        return DeltaSink(spark=job.spark, uri=_absolute(arguments.output_table))
+        return DeltaSink(spark=job.spark, uri=absolute_place(arguments.output_table))
     if arguments.output is not None:
-        return JsonLinesSink(spark=job.spark, uri=_absolute(arguments.output))
-    if arguments.bootstrap_servers is None:
-        raise UsageError("--output-topic needs --bootstrap-servers")
+        return JsonLinesSink(spark=job.spark, uri=absolute_place(arguments.output))
     metadata = job.settings.metadata
     cluster = open_cluster(arguments.bootstrap_servers, metadata.timeout_ms, metadata.client_config)
     return TopicSink(cluster=cluster, topic=arguments.output_topic, to_partition=arguments.output_partition)
-
-
-def _absolute(place: str) -> str:
-    """Make a path absolute, so that it is the same wherever the next run is started."""
-    return place if ":" in place.partition("/")[0] else str(Path(place).absolute())
 
 
 def _facts(summary: ReplaySummary, options: ReplayOptions) -> list[str]:

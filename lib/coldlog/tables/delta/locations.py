@@ -8,9 +8,15 @@ take for another place is refused (`require_same_place`).
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from coldlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from coldlog.runtime.settings import Settings
 
 _BUCKET_SCHEMES = ("s3", "s3a", "s3n")
 
@@ -62,3 +68,26 @@ def bucket_and_prefix(uri: str) -> tuple[str, str] | None:
     if not bucket:
         raise UsageError(f"{uri} names no bucket; give s3://bucket/prefix")
     return bucket, prefix.strip("/")
+
+
+def folder_of_spark(place: str, settings: Settings) -> str | None:
+    """Return the path of the folder of this machine that Spark takes `place` for, without the prefix `delta:`.
+
+    None for any other place, and for a path if Hadoop's settings may send it to another file system.
+    """
+    place = place.removeprefix("delta:")
+    is_path = not place.startswith("file:")
+    if is_path and (os.environ.get("HADOOP_CONF_DIR") or "spark.hadoop.fs.defaultFS" in settings.spark):
+        return None
+    return None if is_path and ":" in place.partition("/")[0] else local_folder(place)
+
+
+def why_unwritable(folder: str) -> str | None:
+    """Say why nothing can be written below a folder of this machine, which need not be there; None if it can."""
+    existing = os.path.abspath(folder)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    where = "" if existing == os.path.abspath(folder) else f"{existing}: "
+    if not os.path.isdir(existing):
+        return where + os.strerror(errno.ENOTDIR)
+    return None if os.access(existing, os.W_OK | os.X_OK) else where + os.strerror(errno.EACCES)

@@ -8,7 +8,6 @@ warehouse elsewhere is not locked: there, the scheduler must not run two jobs at
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
 from coldlog.errors import RetriableError, UsageError
-from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.locations import bucket_and_prefix, why_unwritable
 from coldlog.tables.leases.warehouse_lease import DEFAULT_TTL_S, WarehouseLease, holding_lease
 
 LOCK_NAME = ".coldlog-writer"
@@ -62,13 +61,9 @@ def require_writable(uri: str) -> None:
     folder = _local_folder(uri)
     if folder is None or bucket_and_prefix(uri) is not None:
         return
-    existing = os.path.abspath(folder)
-    while not os.path.lexists(existing):
-        existing = os.path.dirname(existing)
-    why = errno.ENOTDIR if not os.path.isdir(existing) else errno.EACCES
-    if why == errno.ENOTDIR or not os.access(existing, os.W_OK | os.X_OK):
-        where = "" if existing == os.path.abspath(folder) else f"{existing}: "
-        raise UsageError(f"the warehouse {uri} cannot be written: {where}{os.strerror(why)}; correct warehouse.uri")
+    why = why_unwritable(folder)
+    if why is not None:
+        raise UsageError(f"the warehouse {uri} cannot be written: {why}; correct warehouse.uri")
 
 
 def _local_folder(uri: str) -> str | None:

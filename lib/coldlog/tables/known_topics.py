@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from coldlog.command.table_rows import read_table
 from coldlog.errors import UsageError
+from coldlog.tables.table_rows import read_table
 
 if TYPE_CHECKING:
     from coldlog.runtime.settings import Settings
@@ -23,14 +24,23 @@ def find_unknown(settings: Settings, topic: str, partition: int | None = None) -
             known.setdefault(row["topic"], set()).add(row["partition"])
         if topic in known and (partition is None or partition in known[topic]):
             return None
-    if topic not in known:
-        return UsageError(f"the warehouse does not know the topic {topic!r}{_nearest(topic, known)} lists all")
-    return UsageError(
-        f"the warehouse does not know partition {partition} of topic {topic!r}; `coldlog partitions {topic}` lists all"
-    )
+    return UsageError(f"the warehouse does not know {unknown_text(topic, partition, known)}")
 
 
-def _nearest(topic: str, known: dict[str, set[int]]) -> str:
+def unpublished_topic(settings: Settings, topic: str) -> UsageError:
+    """Return the error for a topic of which no partition is published."""
+    return find_unknown(settings, topic) or UsageError(f"the topic {topic!r} has no published partition yet")
+
+
+def unknown_text(topic: str, partition: int | None, known: Iterable[str]) -> str:
+    """Return the topic, or its partition, with the nearest of the `known` topics and the command that lists all."""
+    names = list(known)
+    if topic not in names:
+        return f"the topic {topic!r}{_nearest(topic, names)} lists all"
+    return f"partition {partition} of topic {topic!r}; `coldlog partitions {topic}` lists all"
+
+
+def _nearest(topic: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(topic, known, n=1)
