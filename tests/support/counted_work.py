@@ -21,7 +21,7 @@ CEILINGS = {
     ("tests/system",): {"pipelines": 8, "programs": 104},
 }
 """By the folders of a run: at most so many of each. Each process of pytest-xdist starts some programs at the first file
-that needs them: the system tier starts 95 to 98, Spark's and S3's 42."""
+that needs them: the system tier starts 98 to 101, Spark's and S3's 42."""
 
 COUNTED: Counter[str] = Counter()
 """Of this process; `pytest_testnodedown` adds those of pytest-xdist's."""

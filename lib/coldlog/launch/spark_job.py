@@ -78,6 +78,8 @@ def _ending_when_stopped(stop: StopSignals) -> Iterator[None]:
             raise
         # A JVM that got the same signal ends during the job's last calls.
         raise stop.stopped from lost
+    except KeyboardInterrupt as interrupt:
+        raise stop.interrupted() from interrupt
     finally:
         if stop.stopped is not None:
             end_jvm()

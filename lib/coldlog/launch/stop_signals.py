@@ -66,6 +66,12 @@ class StopSignals:
         finally:
             self._before_stop = None
 
+    def interrupted(self) -> StoppedBySignal:
+        """Return the stop for a KeyboardInterrupt that another handler of SIGINT raised: pyspark's, until the block of
+        `calling_before` begins."""
+        self.stopped = self.stopped or StoppedBySignal(signal.SIGINT)
+        return self.stopped
+
     def _listen(self) -> None:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN if number in self._ignored else self._stop)

@@ -52,11 +52,17 @@ def start_gateway(
     command, archive = sharing.share(command, complete)
     with tempfile.TemporaryDirectory() as directory:
         connection = Path(directory) / "connection"
-        jvm = _start(command, {**complete, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)})
-        while not connection.exists():
-            if jvm.poll() is not None:
-                raise ColdlogError(f"spark's JVM ended with code {jvm.returncode}; see its message above")
-            time.sleep(0.02)
+        try:
+            jvm = _start(command, {**complete, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection)})
+            while not connection.exists():
+                if jvm.poll() is not None:
+                    raise ColdlogError(f"spark's JVM ended with code {jvm.returncode}; see its message above")
+                time.sleep(0.02)
+        except KeyboardInterrupt:
+            # It has done nothing yet. Left alone, it would go on to start, and print that the directory has gone.
+            for started in _STARTED[-1:]:
+                started.kill()
+            raise
         _ARCHIVES.append(archive)
         return _read_connection(connection.read_bytes())
 

@@ -75,3 +75,48 @@ def test_a_job_that_is_stopped_ends_with_its_jvm_its_run_and_its_lock(
     assert (newest["outcome"], newest["error"]) == end
     with writing(warehouse):
         pass  # nobody holds it
+
+
+EARLY_JOB = '''"""Stop while Spark starts."""
+import signal, sys
+import coldlog.launch.session as session
+import coldlog.runtime.spark_gateway as gateway
+from coldlog.launch.entry_point import job_argument_parser, run_job
+module, name, number = {"jvm": gateway, "session": session}[sys.argv[1]], sys.argv[2], int(sys.argv[3])
+original = getattr(module, name)
+def stopped(*arguments):
+    original(*arguments)
+    signal.raise_signal(number)
+    # The handler of a signal runs between two steps of Python.
+    return original(*arguments)
+setattr(module, name, stopped)
+if __name__ == "__main__":
+    sys.exit(run_job(lambda job: None, job_argument_parser(__file__, __doc__), sys.argv[4:]))
+'''
+
+
+@pytest.mark.parametrize(
+    ("moment", "number", "code"),
+    [
+        (("jvm", "_start"), signal.SIGINT, 130),
+        (("session", "keep_names"), signal.SIGINT, 130),
+        (("session", "keep_names"), signal.SIGTERM, 143),
+    ],
+)
+def test_a_job_that_is_stopped_while_spark_starts_prints_one_line(
+    tmp_path: Path, moment: tuple[str, str], number: signal.Signals, code: int
+) -> None:
+    (tmp_path / "early.py").write_text(EARLY_JOB)
+    command = [sys.executable, "early.py", *moment, str(int(number)), "--set", f"warehouse.uri={tmp_path}/warehouse"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as job:
+        try:
+            output, told = job.communicate(timeout=60)
+        finally:
+            kill_session(job)
+    assert (job.returncode, output) == (code, b"")
+    started, *lines = told.decode().splitlines()
+    assert started.startswith("spark       FAILED")
+    assert lines == [f"spark-submit.sh early: stopped by {number.name}"]
