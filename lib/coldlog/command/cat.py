@@ -21,7 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -70,16 +70,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the records."""
     asked = _asked(arguments)
     settings = read_settings(arguments)
+    asked = replace(asked, archive=f"archive.uri is {settings.archive.uri} ({settings.origin('archive.uri')})")
     keep_compiled_kernels()
     keep_pandas_out()
     from coldlog.fetcher import RecordFetcher
     from coldlog.lookups.lookup_settings import lookup_options
     from coldlog.records.fetch.opened_source import open_source
     from coldlog.records.local_log import open_log_directory
+    from coldlog.runtime.open_layout import advising_archive
     from coldlog.tiering.read_pace import paced_opener
 
     output = standard_output().buffer
     with (
+        advising_archive(settings),
         closing(terminal_progress()) as progress,
         open_reader(settings, lookup_options(settings, paced_opener)) as reader,
         RecordFetcher(open_source(settings, is_paced=True, is_whole_log=True)) as fetcher,
@@ -103,6 +106,8 @@ class _Asked:
     pattern: re.Pattern[bytes] | None
     isolation_level: str
     write: Write
+    archive: str = ""
+    """Which archive is read, and which setting says so."""
 
 
 def _asked(arguments: argparse.Namespace) -> _Asked:
@@ -143,7 +148,7 @@ def _matching_records(
     if asked.until_ms is not None:
         end = _offset(reader, fetcher, place, ("time", asked.until_ms), ends)
     progress.begin(f"{place[0]}-{place[1]}", first, end)
-    for record in _records(fetcher, place, first, end, asked.isolation_level, progress):
+    for record in _records(fetcher, place, (first, end), asked, progress):
         if asked.pattern is None or _matches(asked.pattern, record):
             yield record
 
@@ -257,20 +262,21 @@ def _offset(
 def _records(
     fetcher: RecordFetcher,
     place: tuple[str, int],
-    first: int,
-    end: int,
-    isolation_level: str,
+    offsets: tuple[int, int],
+    asked: _Asked,
     progress: ReadingProgress,
 ) -> Iterator[FetchedRecord]:
-    """Yield the records from `first` to before `end`; a failed fetch is a `ColdlogError`."""
-    from coldlog.model.fetch import FetchFailure
+    """Yield the records from the first offset to before the end; a failed fetch is a `ColdlogError`."""
+    from coldlog.model.fetch import FetchErrorCode, FetchFailure
     from coldlog.model.states import IsolationLevel
 
-    offset = first
+    offset, end = offsets
     while offset < end:
-        answer = fetcher.fetch_records(*place, offset, isolation_level=IsolationLevel(isolation_level))
+        answer = fetcher.fetch_records(*place, offset, isolation_level=IsolationLevel(asked.isolation_level))
         if isinstance(answer, FetchFailure):
             more = "" if answer.resume_offset is None else f"; -o {answer.resume_offset} continues after it"
+            if answer.error is FetchErrorCode.OFFSET_OUT_OF_RANGE:  # also if it is the archive of another warehouse
+                more += f"; {asked.archive}"
             raise ColdlogError(f"{answer}{more}")
         yield from (record for record in answer.records if record.offset < end)
         if answer.next_offset <= offset:

@@ -9,9 +9,11 @@ Give the beginning of a key to see only those. Credentials are not settings: the
 from __future__ import annotations
 
 import argparse
+from difflib import get_close_matches
 
 from coldlog.command.outputs import Shown, add_output_options, write_rows
 from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
         for key, value in settings.items()
         if key.startswith(arguments.prefix)
     ]
+    if not rows:
+        prefix = arguments.prefix
+        near = get_close_matches(prefix, [key for key, _ in settings.items()], n=1, cutoff=0.0)[0]
+        raise UsageError(f"no setting begins with {prefix}: did you mean {near}? `coldlog config show` lists all")
     shown: Shown = {
         "setting": lambda row: row["setting"],
         "value": lambda row: row["value"],

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return EXIT_PIPE
     except UsageError as wrong:
-        return _fail(name, str(wrong), EXIT_USAGE)
+        return _fail(name, wrong.text_with_notes, EXIT_USAGE)
     except ColdlogError as failed:
         return _fail(name, str(failed), EXIT_FAILED)
     except OSError as failed:

@@ -25,6 +25,12 @@ _DIGITS_OF_SECONDS = 10
 """Of seconds since the epoch from 2001 to 2286."""
 
 
+_LOCAL_REQUIRED = (
+    "LOCAL_REQUIRED: only the broker knows this. latest-tiered is the last archived offset; `coldlog offsets` also "
+    "asks list_offsets.log_directory or list_offsets.bootstrap_servers"
+)
+
+
 def add_question_arguments(parser: argparse.ArgumentParser, time: str, time_help: str) -> None:
     """Add topic, time, --partition and --requests."""
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="the topic")
@@ -162,6 +168,8 @@ def write_answers(arguments: argparse.Namespace, answers: pa.Table) -> int:
         shown |= {"passed from": lambda row: row["passed_over_from_offset"]}
         shown |= {"passed to": lambda row: row["passed_over_to_offset"]}
     write_rows(arguments, answers.column_names, rows, shown)
+    if any(row["error"] == "LOCAL_REQUIRED" for row in rows) and not (arguments.json or arguments.csv):
+        print(f"coldlog: {_LOCAL_REQUIRED}", file=sys.stderr)
     return int(any(row["error"] not in (None, "NONE") for row in rows))
 
 

@@ -41,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     asked = {"job": arguments.job, "outcome": arguments.outcome}
     values = {name: value for name, value in asked.items() if value is not None}
     rows = read_table(prepare(arguments), JOB_RUNS, _NAMES, values)
+    if not rows and arguments.job is not None:
+        _require_job(arguments.job)
     rows.sort(key=lambda row: row["started_ms"], reverse=True)
 
     def duration(started_ms: object, finished_ms: object) -> str:
@@ -56,3 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
     }
     write_rows(arguments, _NAMES, rows[: arguments.last], shown)
     return 0
+
+
+def _require_job(name: str) -> None:
+    """Raise `UsageError` if no job has this name; one may also have no run yet."""
+    from difflib import get_close_matches
+
+    from coldlog.command.main import JOBS, NAMED_JOBS
+
+    names = [*(job for job, _ in JOBS.values()), *NAMED_JOBS]
+    if name not in names:
+        near = get_close_matches(JOBS.get(name, (name,))[0], names, n=1)
+        meant = f"; did you mean {near[0]}?" if near else f"; jobs are {', '.join(sorted(names))}"
+        raise UsageError(f"--job {name}: there is no such job{meant}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.runtime.settings import Settings
 
@@ -21,14 +23,22 @@ def layout_opener(settings: Settings) -> Callable[[], ArchiveLayout]:
 
 def open_or_advise(settings: Settings) -> None:
     """Open the archive. If there is none at `archive.uri`, the error has a note that says what to do."""
-    from coldlog.archive.layouts.layout import NoArchiveError
-
-    try:
+    with advising_archive(settings):
         layout_opener(settings)()
-    except NoArchiveError as none:
+
+
+@contextmanager
+def advising_archive(settings: Settings) -> Iterator[None]:
+    """If there is no archive at `archive.uri` when the block opens it, add a note that says what to do to the error."""
+    try:
+        yield
+    except UsageError as none:
         # Imported here, because it looks into other places only after an error.
+        from coldlog.archive.layouts.layout import NoArchiveError
         from coldlog.archive.nearest_archive import advise
 
+        if not isinstance(none, NoArchiveError):
+            raise
         archive = settings.archive
         none.add_note(advise(settings.archive_uri, archive.layout, _layout_options(settings), s3_options(settings)))
         raise

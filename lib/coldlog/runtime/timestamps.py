@@ -16,6 +16,7 @@ _INTEGER = re.compile(r"-?[0-9]+")
 _BASIC_DATE = re.compile(r"(?P<year>(?:19|20)[0-9]{2})(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12][0-9]|3[01])")
 _ISO = re.compile(r"[0-9]{4}-.+")
 _AGO = re.compile(r"(?P<count>[0-9]{1,9}) *(?P<unit>[a-z]+) +ago", re.IGNORECASE)
+_NAMED_ZONE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+ *(?P<name>[A-Za-z][A-Za-z_]+(?:/[A-Za-z_/]+)?)")
 _MOST_DIGITS = 20
 _UNITS_MS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 _SHORT_UNITS = {"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
@@ -34,6 +35,8 @@ def timestamp_from_text(text: str, now_ms: int | None = None) -> int:
         moment = None
     if moment is None:
         meant = f"did you mean '{text} ago'? " if _AGO.fullmatch(f"{text} ago") else ""
+        if zone := _NAMED_ZONE.fullmatch(text):
+            meant = f"give the zone {zone['name']} as an offset such as +01:00; "
         raise UsageError(f"not a timestamp: {text!r}; {meant}{_EXPECTED}")
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since_epoch = aware - datetime(1970, 1, 1, tzinfo=UTC)

@@ -125,3 +125,21 @@ def test_what_cannot_be_printed_is_one_line(
     assert written.out == ""
     assert error in written.err
     assert written.err.count("\n") == int(error != "")
+
+
+def test_the_archive_of_another_warehouse_is_named_by_its_setting(
+    golden_uri: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kafka-tiered-storage").mkdir()
+    command = ["cat", "orders", "-c", "1", "-w", golden_uri, "--set", f"archive.uri={tmp_path}"]
+    assert main(command) == 1
+    assert capfd.readouterr().err.endswith(f"; archive.uri is {tmp_path} (--set)\n")
+
+
+def test_a_layout_that_the_archive_does_not_have_is_refused_with_the_one_that_it_has(
+    golden_uri: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cat", "orders", "-c", "1", "-w", golden_uri, "--set", "archive.layout=aiven"]) == 2
+    written = capfd.readouterr()
+    assert (written.out, written.err.count("\n")) == ("", 1)
+    assert written.err.endswith("this place has segments: set archive.layout=local_tiered_storage\n")

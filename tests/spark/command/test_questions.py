@@ -56,6 +56,17 @@ def test_offsets_answers_a_special_timestamp_by_name_and_number(
         assert answer == reader.list_offsets([("orders", 0, -5)])[0]
 
 
+def test_what_only_a_broker_knows_says_how_to_ask_it(golden_uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("lookup", "offsets"):
+        assert main([command, "orders", "latest", "-w", golden_uri]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(
+            "coldlog: LOCAL_REQUIRED: only the broker knows this. latest-tiered is the last archived"
+        )
+        assert main([command, "orders", "latest", "--json", "-w", golden_uri]) == 1
+        assert capsys.readouterr().err == ""
+
+
 def test_an_answer_that_is_an_error_is_printed_and_gives_exit_code_1(
     golden_uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from deltalake import write_deltalake
 
 from coldlog.command.main import main
+from coldlog.tables.definitions.job_runs import JOB_RUNS
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,18 @@ def test_a_name_that_is_not_there_is_wrong_and_the_nearest_is_named(
 def test_a_kind_of_problem_that_is_none_is_wrong(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["problems", "--kind", "orphans", "-w", warehouse]) == 2
     assert capsys.readouterr().err == "coldlog problems: --kind orphans: there is no such kind; did you mean orphan?\n"
+
+
+def test_a_job_and_a_setting_that_are_none_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_deltalake(tmp_path / JOB_RUNS.name, JOB_RUNS.arrow_schema.empty_table())
+    for asked, near in (("run_pipelin", "run_pipeline"), ("maintain", "maintain_tables")):
+        assert main(["runs", "--job", asked, "-w", str(tmp_path)]) == 2
+        told = f"--job {asked}: there is no such job; did you mean {near}?"
+        assert capsys.readouterr().err == f"coldlog runs: {told}\n"
+    assert main(["runs", "--job", "run_pipeline", "--json", "-w", str(tmp_path)]) == 0
+    assert main(["config", "show", "archive.url"]) == 2
+    told = "no setting begins with archive.url: did you mean archive.uri? `coldlog config show` lists all"
+    assert capsys.readouterr() == ("", f"coldlog config: {told}\n")
 
 
 def test_a_known_topic_may_have_nothing_to_list(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:

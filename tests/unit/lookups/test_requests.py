@@ -46,6 +46,8 @@ def test_timestamp_may_be_a_time_before_now(text: str, before_ms: int) -> None:
         ("1700042400000.5", "give epoch milliseconds"),
         ("20231115", "give it as 2023-11-15"),
         ("20231115T100000Z", "ISO 8601"),
+        ("2023-11-15 10:00 CET", "give the zone CET as an offset such as \\+01:00; give epoch milliseconds"),
+        ("2023-11-15T10:00:00 Europe/Berlin", "the zone Europe/Berlin as an offset"),
         ("2 moons ago", "seconds, minutes, hours, days or weeks"),
     ],
 )
