@@ -105,12 +105,14 @@ def class_directory() -> Path:
 def keep_compiled_kernels() -> None:
     """Choose where numba keeps what it compiles, before a module is imported that it compiles.
 
-    In a checkout that is its environment. An installed package leaves the choice to numba, which takes the package or
-    the user's cache, and fails if it can write neither, as for a service account or in a read-only container. Then a
-    folder for temporary files is taken, which only this user may write: what is kept there is run.
+    In a checkout that is its environment. An installed package, and a checkout that this user cannot write, leave the
+    choice to numba, which takes the package or the user's cache, and fails if it can write neither, as for a service
+    account or in a read-only container. Then a folder for temporary files is taken, which only this user may write:
+    what is kept there is run.
     """
-    if CHECKOUT is not None and (CHECKOUT / ".venv").is_dir():
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(CHECKOUT / ".venv" / "numba-cache"))
+    environment = None if CHECKOUT is None else CHECKOUT / ".venv"
+    if environment is not None and environment.is_dir() and _can_write(environment / "numba-cache"):
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(environment / "numba-cache"))
         return
     users = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     if "NUMBA_CACHE_DIR" not in os.environ and not _can_write(PACKAGE) and not _can_write(users):

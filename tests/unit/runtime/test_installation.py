@@ -58,14 +58,18 @@ def test_compiled_kernels_are_in_the_users_cache_if_the_environment_cannot_be_wr
     assert installation.kernel_directory(tmp_path / "of-another-user") == tmp_path / "cache" / "numba-cache"
 
 
+@pytest.mark.parametrize("has_checkout", [False, True])
 def test_kernels_are_kept_in_a_private_folder_if_no_other_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    has_checkout: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installation, "CHECKOUT", None)
+    checkout = tmp_path / "of-another-user" if has_checkout else None
+    monkeypatch.setattr(installation, "CHECKOUT", checkout)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     installation.keep_compiled_kernels()
     assert "NUMBA_CACHE_DIR" not in os.environ, "numba finds one itself"
+    if checkout is not None:
+        (checkout / ".venv").mkdir(parents=True)
     # Root may write everywhere, so the answer of the system is replaced.
     monkeypatch.setattr(os, "access", lambda *_: False)
     installation.keep_compiled_kernels()

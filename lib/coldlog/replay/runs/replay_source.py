@@ -14,6 +14,7 @@ from pathlib import Path
 from coldlog.errors import UsageError
 from coldlog.records.source.options import SourceOptions, read_options, source_defaults
 from coldlog.replay.runs.replay_state import ReplayStates
+from coldlog.runtime.installation import keep_compiled_kernels
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings import Settings
 from coldlog.tables.delta.locations import folder_of_spark, why_unwritable
@@ -34,6 +35,8 @@ _SOURCE_OPTIONS = {
 
 def refuse_early(job: PlainJob) -> None:
     """Raise `UsageError` for what can be known without Spark; write nothing."""
+    # What is imported compiles its kernels; Spark's start chooses their place for later.
+    keep_compiled_kernels()
     # Imported here, because help needs none of the packages that read the tables.
     from coldlog.records.source.spans import find_spans
 
