@@ -32,6 +32,7 @@ from coldlog.command.settings_options import add_settings_options, read_settings
 from coldlog.command.without_pandas import keep_pandas_out
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.installation import keep_compiled_kernels
+from coldlog.tables.known_topics import find_unknown
 
 if TYPE_CHECKING:
     from coldlog.fetcher import RecordFetcher
@@ -91,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
         later = [] if tier is None else [number for topic, number in tier.partitions() if topic == arguments.topic]
         for partition in asked_partitions(arguments) or known_partitions(settings, reader, arguments.topic, later):
             place = (arguments.topic, partition)
-            for record in islice(_matching_records(reader, fetcher, place, asked, progress), arguments.count):
+            ends = fetcher.partition_ends(*place)
+            if ends is None:
+                raise find_unknown(settings, *place) or UsageError(f"{place[0]}-{place[1]} is not published yet")
+            for record in islice(_matching_records(reader, fetcher, place, ends, asked, progress), arguments.count):
                 output.write(asked.write(*place, record))
         output.flush()
     return 0
@@ -132,12 +136,10 @@ def _matching_records(
     reader: OffsetReader,
     fetcher: RecordFetcher,
     place: tuple[str, int],
+    ends: PartitionEnds,
     asked: _Asked,
     progress: ReadingProgress,
 ) -> Iterator[FetchedRecord]:
-    ends = fetcher.partition_ends(*place)
-    if ends is None:
-        raise UsageError(f"the warehouse does not know partition {place[1]} of topic {place[0]!r}")
     first = _offset(reader, fetcher, place, asked.begin, ends)
     where = f"{ends.log_start_offset} to {ends.end_offset - 1}"
     if first > ends.end_offset:

@@ -48,8 +48,9 @@ def write_listing(
     from coldlog.tables.known_topics import find_unknown
 
     wrong = None
-    if not rows and not is_known and arguments.topic is not None:
-        wrong = find_unknown(settings, arguments.topic, getattr(arguments, "partition", None))
+    partition = getattr(arguments, "partition", None)
+    if not rows and not is_known and (arguments.topic is not None or partition is not None):
+        wrong = find_unknown(settings, arguments.topic, partition)
     if wrong is None or arguments.csv:
         write_rows(arguments, names, rows, shown)
     if wrong is not None:

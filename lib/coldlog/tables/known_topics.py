@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from coldlog.runtime.settings import Settings
 
 
-def find_unknown(settings: Settings, topic: str, partition: int | None = None) -> UsageError | None:
-    """Return the error for a topic, or a partition of it, that is in none of the tables; None if it is there."""
+def find_unknown(settings: Settings, topic: str | None, partition: int | None = None) -> UsageError | None:
+    """Return the error for a topic, or a partition of it, that is in none of the tables; None if it is there. Without a
+    topic, a partition of any topic counts."""
     from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
     from coldlog.tables.definitions.segments import SEGMENTS
 
@@ -22,8 +23,11 @@ def find_unknown(settings: Settings, topic: str, partition: int | None = None) -
     for table in (PARTITION_METADATA, SEGMENTS):
         for row in read_table(settings, table, ("topic", "partition")):
             known.setdefault(row["topic"], set()).add(row["partition"])
-        if topic in known and (partition is None or partition in known[topic]):
+        numbers = set().union(*known.values()) if topic is None else known.get(topic)
+        if numbers is not None and (partition is None or partition in numbers):
             return None
+    if topic is None:
+        return UsageError(f"no topic of the warehouse has a partition {partition}; `coldlog partitions` lists all")
     return UsageError(f"the warehouse does not know {unknown_text(topic, partition, known)}")
 
 

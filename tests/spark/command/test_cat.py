@@ -108,7 +108,7 @@ def test_cat_goes_on_in_the_log_directory_where_the_archive_ends(
     [
         (["-o", "3953"], 0, ""),
         (["-o", "5000"], 0, "orders-0 has offsets 0 to 3952, none from 5000 on"),
-        (["-p", "7"], 2, "does not know partition 7"),
+        (["-p", "7"], 2, "does not know partition 7 of topic 'orders'; `coldlog partitions orders` lists all"),
         (["--from", "now"], 0, "orders-0 has no record at or after this time; its offsets are 0 to 3952"),
         (["--from", "now", "--to", "2023-11-15"], 2, "--to 2023-11-15 is an earlier time"),
         (["-o", "s@soon"], 2, "not a timestamp"),
@@ -143,3 +143,11 @@ def test_a_layout_that_the_archive_does_not_have_is_refused_with_the_one_that_it
     written = capfd.readouterr()
     assert (written.out, written.err.count("\n")) == ("", 1)
     assert written.err.endswith("this place has segments: set archive.layout=local_tiered_storage\n")
+
+
+def test_a_partition_of_a_topic_that_is_not_there_names_the_nearest_topic(
+    golden_uri: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cat", "orderz", "-p", "0", "-w", golden_uri]) == 2
+    told = "the warehouse does not know the topic 'orderz': did you mean orders? `coldlog topics` lists all"
+    assert capfd.readouterr() == ("", f"coldlog cat: {told}\n")

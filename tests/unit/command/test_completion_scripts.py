@@ -10,7 +10,7 @@ import pytest
 from coldlog.command.main import main
 
 # What each shell has of the words before the cursor, and of the one that is typed.
-WORDS = {
+WORDS: dict[str, dict[str, tuple[str, ...]]] = {
     "zsh": {'"${(@Q)words[2,CURRENT-1]}"': ("cat", "orders"), '"${(Q)PREFIX}"': ("--gr",)},
     "fish": {"$words[2..-1]": ("cat", "orders", "--gr")},
 }

@@ -32,6 +32,15 @@ def test_a_name_that_is_not_there_is_wrong_and_the_nearest_is_named(
     assert [line.split(",")[0] for line in lines] == (["topic"] if form == ["--csv"] else [])
 
 
+@pytest.mark.parametrize("command", ["segments", "partitions"])
+def test_a_partition_that_no_topic_has_is_wrong(
+    command: str, warehouse: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "-p", "7", "--json", "-w", warehouse]) == 2
+    told = "no topic of the warehouse has a partition 7; `coldlog partitions` lists all"
+    assert capsys.readouterr() == ("", f"coldlog {command}: {told}\n")
+
+
 def test_a_kind_of_problem_that_is_none_is_wrong(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["problems", "--kind", "orphans", "-w", warehouse]) == 2
     assert capsys.readouterr().err == "coldlog problems: --kind orphans: there is no such kind; did you mean orphan?\n"
