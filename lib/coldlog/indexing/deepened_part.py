@@ -10,6 +10,7 @@ from coldlog.errors import UsageError
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.timestamps import timestamp_from_text
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.known_topics import unknown_text
 from coldlog.tables.table_rows import read_table
@@ -42,10 +43,14 @@ def read_deepened_part(settings: Settings, arguments: argparse.Namespace) -> Dee
 
 def require_known_topics(settings: Settings, topics: str) -> None:
     """Raise `UsageError` for a name, or a pattern with * and ?, that matches no topic of the warehouse."""
-    known = {row["topic"] for row in read_table(settings, SEGMENTS, ("topic",))}
-    for name in _names(topics):
-        if not any(fnmatchcase(topic, name) for topic in known):
-            raise UsageError(f"the warehouse does not know {unknown_text(name, None, known)}")
+    unmatched, known = _names(topics), set[str]()
+    # Segments that no run has published yet are in the second table only, which may be large.
+    for table in (PARTITION_METADATA, SEGMENTS):
+        known |= {row["topic"] for row in read_table(settings, table, ("topic",))}
+        unmatched = tuple(name for name in unmatched if not any(fnmatchcase(topic, name) for topic in known))
+        if not unmatched:
+            return
+    raise UsageError(f"the warehouse does not know {unknown_text(unmatched[0], None, known)}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:
