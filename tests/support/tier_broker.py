@@ -50,6 +50,12 @@ class Broker:
         self.archive, self.topic, self.now_ms = folder / "archive", folder / "rlmm", 1_700_000_000_000
         self.values: list[bytes | None] = []
 
+    def again(self) -> Broker:
+        """A broker that goes on from here, over the same folder."""
+        broker = Broker(self.archive.parent)
+        broker.now_ms, broker.values = self.now_ms, [*self.values]
+        return broker
+
     def write(self, topic: str, count: int) -> list[WrittenSegment]:
         """Write so many segments; those that are there stay as they are."""
         segments = [replace(segment(at * OFFSETS), modified_ms=self.now_ms) for at in range(count)]

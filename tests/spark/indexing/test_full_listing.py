@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
+from first_runs import FirstRun
 from table_contents import table_contents
 from tier_broker import Broker, remove_first_segment
 
@@ -58,24 +59,42 @@ class Place:
         return Warehouse(spark=self.spark, uri=str(self.warehouse)).small_rows(SEGMENTS, columns)
 
 
-@pytest.fixture
-def place(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[FirstRun, Place]:
     """A place after one run. Topic `unknown` has segments that no event names."""
-    place = Place(spark=spark, broker=Broker(tmp_path), warehouse=tmp_path / "warehouse")
+    first = FirstRun(spark=spark, folder=tmp_path_factory.mktemp("listing"))
+    place = Place(spark=spark, broker=Broker(first.place), warehouse=first.place / "warehouse")
     for topic in _TOPICS:
         place.broker.tell(finished(*place.broker.write(topic, 3)))
     place.broker.write("unknown", 3)
+    with pytest.MonkeyPatch.context() as patch:
+        _watch(place, patch)
+        assert place.run() == (False, {*_TOPICS, "unknown"})
+    first.keep()
+    return first, place
+
+
+@pytest.fixture
+def place(begun: tuple[FirstRun, Place], monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The same place for each test."""
+    first, kept = begun
+    first.restore()
+    place = replace(kept, broker=kept.broker.again(), listed=[])
+    _watch(place, monkeypatch)
+    return place
+
+
+def _watch(place: Place, patch: pytest.MonkeyPatch) -> None:
+    """Note what runs list, and give them the clock of the place."""
     list_segments = LocalTieredStorageLayout.list_segments
 
     def count(layout: LocalTieredStorageLayout, directory: PartitionDirectory) -> SegmentListing:
         place.listed.append(directory.topic)
         return list_segments(layout, directory)
 
-    monkeypatch.setattr(LocalTieredStorageLayout, "list_segments", count)
+    patch.setattr(LocalTieredStorageLayout, "list_segments", count)
     for module in (preflight, pipeline):
-        monkeypatch.setattr(module, "now_ms", lambda: place.now_ms)
-    assert place.run() == (False, {*_TOPICS, "unknown"})
-    return place
+        patch.setattr(module, "now_ms", lambda: place.now_ms)
 
 
 def test_runs_list_what_events_name_and_what_is_due(place: Place, tmp_path: Path) -> None:
@@ -102,8 +121,9 @@ def test_runs_list_what_events_name_and_what_is_due(place: Place, tmp_path: Path
     assert place.run() == (True, {*_TOPICS, "unknown"})
     assert place.run() == (True, {"unknown"}), "an unchanged run notes what it has listed"
 
-    place.both_ways().run(tmp_path / "whole")
-    tables = [table_contents(Warehouse(spark=place.spark, uri=str(tmp_path / name))) for name in ("warehouse", "whole")]
+    whole = tmp_path / "whole"
+    place.both_ways().run(whole)
+    tables = [table_contents(Warehouse(spark=place.spark, uri=str(location))) for location in (place.warehouse, whole)]
     assert tables[0]["partition_metadata"] == tables[1]["partition_metadata"]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from both_ways import BothWays, limit_of, rows_after_kills
@@ -23,6 +26,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
+from first_runs import FirstRun
 from table_contents import table_contents
 from tier_broker import OFFSETS, Broker, directory, remove_first_segment, segment
 
@@ -72,27 +76,52 @@ def _run_both(both_ways: BothWays, limited: Path, whole: Path, name: str, partit
     assert tables[0] == tables[1], name
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    folder = tmp_path / "archive"
-    write_archive(folder, {partition: [segment(0), segment(OFFSETS), segment(2 * OFFSETS)] for partition in PARTITIONS})
-    return folder
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """An archive of six partitions, and a warehouse after a run over it."""
+
+    archive: Path
+    warehouse: Path
+    both_ways: BothWays
+
+    def copy(self, location: Path) -> Path:
+        """The same warehouse elsewhere, where the next run has no witness."""
+        shutil.copytree(self.warehouse, location)
+        return location
 
 
-def test_tables_equal_those_of_runs_over_everything(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+def _begun(spark: SparkSession, place: Path) -> Begun:
+    archive = place / "archive"
     both_ways = BothWays(spark=spark, assignments=[f"archive.uri={archive}"])
-    limited, whole = tmp_path / "limited", tmp_path / "whole"
-    both_ways.run(limited)
-    both_ways.run(whole)
+    return Begun(archive=archive, warehouse=place / "warehouse", both_ways=both_ways)
+
+
+@pytest.fixture(scope="module")
+def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
+    first = FirstRun(spark=spark, folder=tmp_path_factory.mktemp("touched"))
+    begun = _begun(spark, first.place)
+    write(begun.archive, *PARTITIONS, count=3)
+    begun.both_ways.run(begun.warehouse)
+    first.keep()
+    return first
+
+
+@pytest.fixture
+def begun(spark: SparkSession, first_run: FirstRun) -> Begun:
+    return _begun(spark, first_run.restore())
+
+
+def test_tables_equal_those_of_runs_over_everything(begun: Begun, tmp_path: Path) -> None:
+    archive, both_ways, limited = begun.archive, begun.both_ways, begun.warehouse
+    whole = begun.copy(tmp_path / "whole")
     for name, change, partition_count in CHANGES:
         change(archive)
         _run_both(both_ways, limited, whole, name, partition_count)
     both_ways.repeat(limited)
 
 
-def test_a_run_does_everything_if_anything_else_has_changed(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
-    both_ways, location = BothWays(spark=spark, assignments=[f"archive.uri={archive}"]), tmp_path / "warehouse"
-    both_ways.run(location)
+def test_a_run_does_everything_if_anything_else_has_changed(spark: SparkSession, begun: Begun) -> None:
+    archive, both_ways, location = begun.archive, begun.both_ways, begun.warehouse
     write(archive, PARTITIONS[0], count=4)
     both_ways.run(location, "build.max_quarantined_share=0.7")
     assert limit_of(location) is None, "another setting"
@@ -120,9 +149,10 @@ def test_a_run_does_everything_if_anything_else_has_changed(spark: SparkSession,
 
 
 def test_what_changes_during_a_limited_run_is_left_to_the_next_one_or_done(
-    spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log_starts, location = tmp_path / "starts.csv", tmp_path / "warehouse"
+    archive, log_starts, location = tmp_path / "archive", tmp_path / "starts.csv", tmp_path / "warehouse"
+    write(archive, *PARTITIONS, count=3)
     log_starts.write_text("topic,partition,log_start_offset\none,0,0\n")
     settings = [f"archive.uri={archive}", f"log_start_offsets.uri={log_starts}"]
     both_ways = BothWays(spark=spark, assignments=settings)
@@ -162,25 +192,21 @@ def test_what_changes_during_a_limited_run_is_left_to_the_next_one_or_done(
     assert not read_damage_reports(str(location))
 
 
-def test_an_archive_of_which_nothing_is_left_is_refused(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
-    both_ways, location = BothWays(spark=spark, assignments=[f"archive.uri={archive}"]), tmp_path / "warehouse"
-    both_ways.run(location)
-    root = archive / ARCHIVE_FOLDER
+def test_an_archive_of_which_nothing_is_left_is_refused(begun: Begun) -> None:
+    root = begun.archive / ARCHIVE_FOLDER
     for folder in root.iterdir():
         for file in folder.iterdir():
             file.unlink()
-    write(archive, TopicPartition(topic="other", partition=0), count=2)
+    write(begun.archive, TopicPartition(topic="other", partition=0), count=2)
     with pytest.raises(UsageError, match="holds none of the segments"):
-        both_ways.run(location)
+        begun.both_ways.run(begun.warehouse)
 
 
 def test_a_limited_run_that_was_killed_after_any_write_ends_the_same_when_repeated(
-    spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both_ways = BothWays(spark=spark, assignments=[f"archive.uri={archive}"])
-    limited, whole = tmp_path / "limited", tmp_path / "whole"
-    both_ways.run(limited)
-    shutil.copytree(limited, whole)
+    archive, both_ways, limited = begun.archive, begun.both_ways, begun.warehouse
+    whole = begun.copy(tmp_path / "whole")
     write(archive, PARTITIONS[1], count=4)
     flip(archive, "two-0")
     with copies_behind_each_write(limited, tmp_path / "cut", monkeypatch):
@@ -237,7 +263,7 @@ def test_events_of_the_metadata_topic_name_the_partitions_too(spark: SparkSessio
     both_ways = BothWays(spark=spark, assignments=[*places, "scan.full_listing_hours=0"])
     limited, whole = tmp_path / "limited", tmp_path / "whole"
     both_ways.run(limited)
-    both_ways.run(whole)
+    shutil.copytree(limited, whole)
     for name, go_on, partition_count in COURSE:
         go_on(broker)
         _run_both(both_ways, limited, whole, name, partition_count)
@@ -252,9 +278,9 @@ def test_events_of_a_table_name_the_partitions_too(spark: SparkSession, tmp_path
     def append(values: list[bytes | None]) -> None:
         """A stream from Kafka writes the newest records of the topic."""
         first = len(broker.values) - len(values)
-        rows = [(0, first + at, value) for at, value in enumerate(values)]
-        ddl = "partition INT, offset BIGINT, value BINARY"
-        spark.createDataFrame(rows, ddl).coalesce(1).write.format("delta").mode("append").save(str(table))
+        schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
+        rows = [{"partition": 0, "offset": first + at, "value": value} for at, value in enumerate(values)]
+        write_deltalake(table, pa.Table.from_pylist(rows, schema), mode="append")
 
     append(broker.values)
     places = [f"archive.uri={broker.archive}", f"metadata.uri={table}", "metadata.source=table"]
