@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -36,13 +38,21 @@ def _log(directory: Path, partition: int) -> Path:
     return directory / f"{METADATA_TOPIC}-{partition}" / f"{0:020d}.log"
 
 
-@pytest.fixture
-def events_only(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    """A warehouse that has only the tables that are needed to read the topic."""
-    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+@pytest.fixture(scope="module")
+def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only the tables that are needed to read the topic."""
+    folder = tmp_path_factory.mktemp("empty-tables")
+    warehouse = Warehouse(spark=spark, uri=str(folder))
     for table in (SEGMENT_EVENTS, QUARANTINE):
         spark.sql(table.create_statement(warehouse.identifier(table), warehouse.location(table)))
-    return warehouse
+    return folder
+
+
+@pytest.fixture
+def events_only(spark: SparkSession, tmp_path: Path, empty_tables: Path) -> Warehouse:
+    """A warehouse of these tables."""
+    location = shutil.copytree(empty_tables, tmp_path / "warehouse", copy_function=shutil.copyfile)
+    return Warehouse(spark=spark, uri=str(location))
 
 
 def _read(warehouse: Warehouse, directory: Path) -> ReadSummary:
@@ -50,8 +60,13 @@ def _read(warehouse: Warehouse, directory: Path) -> ReadSummary:
 
 
 def _version(warehouse: Warehouse) -> int:
-    history = warehouse.spark.sql(f"DESCRIBE HISTORY {warehouse.identifier(SEGMENT_EVENTS)} LIMIT 1")
-    return int(history.collect()[0]["version"])
+    return DeltaTable(warehouse.location(SEGMENT_EVENTS)).version()
+
+
+def _rows(warehouse: Warehouse, table: TableDefinition) -> list[dict[str, Any]]:
+    """The rows of a table, read without Spark."""
+    rows: list[dict[str, Any]] = DeltaTable(warehouse.location(table)).to_pyarrow_table().to_pylist()
+    return rows
 
 
 def _borders(log: Path) -> list[int]:
@@ -146,10 +161,10 @@ def test_delta_table_gives_the_same_events_as_the_log_segments(
     assert table_rows(events_only, SEGMENT_EVENTS) == table_rows(golden_with_events, SEGMENT_EVENTS)
 
 
-def test_a_table_without_records_is_refused(events_only: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_without_records_is_refused(events_only: Warehouse, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a Delta table"):
         read_events(events_only, TableSource(uri=str(tmp_path / "nothing")))
-    spark.createDataFrame(pa.table({"partition": [0], "key": [0]})).write.format("delta").save(str(tmp_path / "other"))
+    write_deltalake(tmp_path / "other", pa.table({"partition": [0], "key": [0]}))
     with pytest.raises(UsageError, match="has no column offset, value"):
         read_events(events_only, TableSource(uri=str(tmp_path / "other")))
     (tmp_path / "empty").mkdir()
@@ -178,7 +193,9 @@ def test_values_that_cannot_be_read_are_rows_with_a_problem(events_only: Warehou
     topic = write_topic(tmp_path / "topic", {0: [good[0], *bad, good[1]], 2: [None]})
     summary = _read(events_only, topic)
     assert (summary.new_event_count, summary.unreadable_count, summary.damaged_partition_count) == (10, 8, 0)
-    rows = events_only.read(SEGMENT_EVENTS).orderBy("metadata_partition", "metadata_offset").toArrow().to_pylist()
+    rows = sorted(
+        _rows(events_only, SEGMENT_EVENTS), key=lambda row: (row["metadata_partition"], row["metadata_offset"])
+    )
     assert [row["event_kind"] for row in rows] == ["segment", *["unreadable"] * 7, "segment_update", "unreadable"]
     assert [row["value"] for row in rows] == [good[0], *bad, good[1], None]
     assert all(bool(row["problem"]) == (row["event_kind"] == "unreadable") for row in rows)
@@ -201,11 +218,11 @@ def test_damage_stops_only_its_partition_and_is_quarantined_until_repaired(
     _flipped(_log(topic, 1), border + 70)
     summary = _read(events_only, topic)
     assert summary.damaged_partition_count == 1
-    known = golden_with_events.read(SEGMENT_EVENTS).where("metadata_partition <> 1").count()
-    in_damaged = events_only.read(SEGMENT_EVENTS).where("metadata_partition = 1").count()
+    known = sum(row["metadata_partition"] != 1 for row in _rows(golden_with_events, SEGMENT_EVENTS))
+    in_damaged = sum(row["metadata_partition"] == 1 for row in _rows(events_only, SEGMENT_EVENTS))
     assert summary.new_event_count == known + in_damaged
     assert 7 <= in_damaged < 731 - known
-    (row,) = events_only.read(QUARANTINE).collect()
+    (row,) = _rows(events_only, QUARANTINE)
     assert (row["topic"], row["partition"], row["reason"]) == (METADATA_TOPIC, 1, "crc_mismatch")
     assert (row["object_name"], row["position"]) == (f"{METADATA_TOPIC}-1/{0:020d}.log", border)
     assert (row["start_offset"], row["attempt_count"]) == (0, 1)
@@ -213,13 +230,13 @@ def test_damage_stops_only_its_partition_and_is_quarantined_until_repaired(
     _flipped(_log(topic, 0), _borders(_log(topic, 0))[-2] + 70)
     again = _read(events_only, topic)
     assert (again.new_event_count, again.damaged_partition_count) == (0, 2)
-    rows = {each["partition"]: each for each in events_only.read(QUARANTINE).collect()}
+    rows = {each["partition"]: each for each in _rows(events_only, QUARANTINE)}
     assert (rows[1]["attempt_count"], rows[1]["first_seen_ms"]) == (2, row["first_seen_ms"])
     assert rows[0]["attempt_count"] == 1
 
     mended = _read(events_only, _copy_shares(topic, (1.0, 1.0, 1.0)))
     assert (mended.new_event_count, mended.damaged_partition_count) == (731 - known - in_damaged, 0)
-    assert events_only.read(QUARANTINE).count() == 0
+    assert _rows(events_only, QUARANTINE) == []
     assert table_rows(events_only, SEGMENT_EVENTS) == table_rows(golden_with_events, SEGMENT_EVENTS)
 
 
@@ -241,32 +258,31 @@ def test_directories_of_other_topics_are_ignored(events_only: Warehouse, tmp_pat
     assert _read(events_only, topic).new_event_count == 1
 
 
-def _table(spark: SparkSession, location: Path, rows: Sequence[tuple[object, ...]], ddl: str) -> TableSource:
-    spark.createDataFrame(list(rows), ddl).write.format("delta").mode("overwrite").option(
-        "overwriteSchema", "true"
-    ).save(str(location))
+def _table(location: Path, rows: Sequence[tuple[object, ...]], value_type: pa.DataType) -> TableSource:
+    schema = pa.schema(
+        [("partition", pa.string()), ("offset", pa.string()), ("value", value_type), ("timestamp", pa.int64())]
+    )
+    written = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    write_deltalake(location, written, mode="overwrite", schema_mode="overwrite")
     return TableSource(uri=str(location))
 
 
-def test_invalid_tables_are_refused_before_any_row_is_written(
-    events_only: Warehouse, spark: SparkSession, tmp_path: Path
-) -> None:
-    good = values_of([SEGMENT, UPDATE])
-    ddl = "partition STRING, offset STRING, value BINARY, timestamp BIGINT"
-    refused: tuple[tuple[Sequence[tuple[object, ...]], str, str], ...] = (
-        ([("0", "0", "text", 5)], ddl.replace("BINARY", "STRING"), "column value of the table .* is string"),
-        ([("p-0", "0", good[0], 5)], ddl, "whose partition or offset is not an integer"),
-        ([("0", None, good[0], 5)], ddl, "whose partition or offset is not an integer"),
-        ([("0", "0", good[0], 5), ("0", "0", good[1], 5)], ddl, "two values for one offset"),
-        ([("0", "0", b"dGV4dA==", 5)], ddl, "none of the 1 records"),
+def test_invalid_tables_are_refused_before_any_row_is_written(events_only: Warehouse, tmp_path: Path) -> None:
+    good, binary = values_of([SEGMENT, UPDATE]), pa.binary()
+    refused: tuple[tuple[Sequence[tuple[object, ...]], pa.DataType, str], ...] = (
+        ([("0", "0", "text", 5)], pa.string(), "column value of the table .* is string"),
+        ([("p-0", "0", good[0], 5)], binary, "whose partition or offset is not an integer"),
+        ([("0", None, good[0], 5)], binary, "whose partition or offset is not an integer"),
+        ([("0", "0", good[0], 5), ("0", "0", good[1], 5)], binary, "two values for one offset"),
+        ([("0", "0", b"dGV4dA==", 5)], binary, "none of the 1 records"),
     )
-    for rows, kind, complaint in refused:
+    for rows, value_type, complaint in refused:
         with pytest.raises(UsageError, match=complaint):
-            read_events(events_only, _table(spark, tmp_path / "table", rows, kind))
+            read_events(events_only, _table(tmp_path / "table", rows, value_type))
     assert table_rows(events_only, SEGMENT_EVENTS) == []
     again = [("0", "0", good[0], 5), ("0", "0", good[0], 5), ("0", "1", good[1], 6)]
-    assert read_events(events_only, _table(spark, tmp_path / "table", again, ddl)).new_event_count == 2
-    assert [row["record_timestamp_ms"] for row in events_only.read(SEGMENT_EVENTS).collect()] == [5, 6]
+    assert read_events(events_only, _table(tmp_path / "table", again, binary)).new_event_count == 2
+    assert [row["record_timestamp_ms"] for row in _rows(events_only, SEGMENT_EVENTS)] == [5, 6]
 
 
 def test_partitions_that_end_before_the_last_offset_read_are_reported_and_a_topic_of_only_such_is_refused(
