@@ -34,6 +34,7 @@ from coldlog.records.source.read_tasks import ReadTask
 from coldlog.replay.buckets import Place, Sample, bucket_numbers, choose_bounds
 from coldlog.replay.order import running_maximum
 from coldlog.replay.runs.replay_state import TaskState
+from coldlog.runtime.arrow_frames import frame_of
 from coldlog.runtime.spark_versions import installed_series
 
 RECORD_COLUMNS = tuple(name for name in COLUMN_TYPES if name != TIMESTAMP_MS)
@@ -248,7 +249,7 @@ def in_partitions(keyed: DataFrame, count: int) -> DataFrame:
 
 def _count_runs(spark: SparkSession, in_order: DataFrame, before: Mapping[int, TaskState]) -> list[_Run]:
     latest = [(task, state.latest_ms) for task, state in before.items()]
-    known = spark.createDataFrame(latest, "task INT, latest_ms BIGINT")
+    known = _local(spark, latest, {"task": pa.int32(), "latest_ms": pa.int64()})
     lateness = F.greatest(F.coalesce(F.col("latest_ms") - F.col("reached_ms"), F.lit(0)), F.lit(0))
     rows = in_order.withColumn("bucket", F.spark_partition_id()).join(F.broadcast(known), "task")
     found = (
@@ -268,9 +269,17 @@ def _numbered(spark: SparkSession, in_order: DataFrame, shifts: Sequence[tuple[i
     """Add `sequence`: a row's number in its bucket, plus the shift of its bucket and task."""
     at_row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))
     rows = in_order.withColumn("at_row", at_row).withColumn("at_bucket", F.spark_partition_id())
-    begins = spark.createDataFrame(shifts, "at_bucket INT, task INT, shift BIGINT")
+    begins = _local(spark, shifts, {"at_bucket": pa.int32(), "task": pa.int32(), "shift": pa.int64()})
     joined = rows.join(F.broadcast(begins), ["at_bucket", "task"])
     return joined.select("task", (F.col("at_row") + F.col("shift")).alias("sequence"), *RECORD_COLUMNS)
+
+
+def _local(
+    spark: SparkSession, rows: Sequence[tuple[int | None, ...]], columns: Mapping[str, pa.DataType]
+) -> DataFrame:
+    """Return a frame of some rows that the driver has; a list of Python would take Spark a job of its own."""
+    schema = pa.schema(list(columns.items()))
+    return frame_of(spark, pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema))
 
 
 def _survey_of(options: SourceOptions, task: ReadTask, number: int, *, drops_negative: bool) -> pa.RecordBatch:
