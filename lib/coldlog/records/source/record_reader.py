@@ -54,12 +54,15 @@ class RecordReader:
     def iter_rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows by offset, in Arrow batches of at least `_MIN_ROWS` or `_MIN_BYTES`, except the last."""
         waiting: list[pa.RecordBatch] = []
+        row_count = size_bytes = 0
         for batch in self._iter_batches(task):
             waiting.append(batch)
-            is_enough = sum(each.num_rows for each in waiting) >= _MIN_ROWS
-            if is_enough or sum(each.nbytes for each in waiting) >= _MIN_BYTES:
+            row_count += batch.num_rows
+            # Arrow counts the bytes of each column anew, so each batch is asked once.
+            size_bytes += batch.nbytes
+            if row_count >= _MIN_ROWS or size_bytes >= _MIN_BYTES:
                 yield _concatenated(waiting)
-                waiting = []
+                waiting, row_count, size_bytes = [], 0, 0
         if waiting:
             yield _concatenated(waiting)
 
