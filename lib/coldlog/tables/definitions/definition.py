@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import pyarrow as pa
 
@@ -75,6 +76,12 @@ class Column:
         return f"{self.name} {self.type}{constraint} COMMENT '{comment}'"
 
 
+@cache
+def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Every read and write of a table asks for its schema, some hundred times a run."""
+    return pa.schema([column.arrow_field for column in columns])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
     """A table: its columns, its key and the order of its files; `comment` says what a row is.
@@ -112,7 +119,7 @@ class TableDefinition:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        return pa.schema([column.arrow_field for column in self.columns])
+        return _arrow_schema(self.columns)
 
     def select_list(self, stored: Collection[str]) -> list[str]:
         """The columns in SQL, for a version of the table that has the columns `stored`. A later column is NULL, unless

@@ -164,7 +164,7 @@ def _commit_once(
     version = delta.version() + 1
     if not _put(log, location, version, _actions(version - 1, change, plan, file, transaction)):
         return None
-    _follow(log, location, table, version)
+    _follow(log, location, table, version, delta)
     return plan.changed_count
 
 
@@ -191,7 +191,7 @@ def commit_files(
             actions = [{"commitInfo": info}, *_transactions(numbers, now_ms), *map(_added, files)]
             is_put = _put(log, location, version, actions)
             if is_put:
-                _follow(log, location, table, version)
+                _follow(log, location, table, version, delta)
             return version if is_put else None
     raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
 
@@ -339,16 +339,19 @@ def _transactions(numbers: Sequence[tuple[str, int]], now_ms: int) -> list[Actio
     ]
 
 
-def _follow(log: LogFiles, location: str, table: TableDefinition, version: int) -> None:
-    """Write what others need after a commit. It is made, so a failure here does not fail it."""
+def _follow(log: LogFiles, location: str, table: TableDefinition, version: int, before: DeltaTable) -> None:
+    """Write what others need after a commit on top of `before`, whose metadata it did not change. It is made, so a
+    failure here does not fail it."""
     with suppress(OSError, ColdlogError):
         checksum = _derive_checksum(log, version)
         if checksum is not None:
             log.replace(_name(version, "crc"), _dump(checksum).encode())
     with suppress(OSError, ColdlogError, DeltaError, CommitFailedError):
+        interval = int(before.metadata().configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
+        if version % interval:
+            return
         delta = open_table(location, table)
-        interval = int(delta.metadata().configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
-        if version % interval == 0 and delta.version() == version:
+        if delta.version() == version:
             create_checkpoint(delta, location)
 
 
