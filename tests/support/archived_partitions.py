@@ -13,6 +13,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
+from table_contents import rows_in
 
 Answer = tuple[ErrorCode, int | None, int | None, int | None, Route | None, int | None]
 """Error, offset, its timestamp, its leader epoch, route, where a local search begins."""
@@ -63,10 +64,10 @@ class ArchivedPartition:
 
 def archived_partitions(warehouse: Warehouse) -> dict[tuple[str, int], ArchivedPartition]:
     """By topic and partition, the current incarnation alone."""
-    served = warehouse.read(SEGMENTS).where("served_from_offset IS NOT NULL")
-    segments = {(row["segment_id"], row["build_number"]): row for row in served.collect()}
+    served = (row for row in rows_in(warehouse, SEGMENTS) if row["served_from_offset"] is not None)
+    segments = {(row["segment_id"], row["build_number"]): row for row in served}
     stairs = defaultdict[tuple[str, int, str], list[tuple[int, int, int]]](list)
-    for row in warehouse.read(TIME_INDEX).toArrow().to_pylist():
+    for row in rows_in(warehouse, TIME_INDEX):
         segment = segments.get((row["segment_id"], row["build_number"]))
         if segment is not None:
             key = row["topic"], row["partition"], segment["topic_id"]
@@ -87,7 +88,8 @@ def archived_partitions(warehouse: Warehouse) -> dict[tuple[str, int], ArchivedP
             stairs=stairs[row["topic"], row["partition"], row["topic_id"]],
             is_decoded=(row["topic"], row["partition"], row["topic_id"]) not in shallow,
         )
-        for row in warehouse.read(PARTITION_METADATA).where("is_current").collect()
+        for row in rows_in(warehouse, PARTITION_METADATA)
+        if row["is_current"]
     }
 
 

@@ -26,6 +26,7 @@ from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from kafka_clusters import CLUSTER_NAMES, Line, iter_true_records, metadata_partitions, shape_of, true_lines
 from record_rows import as_truth, of_truth, read
+from table_contents import rows_in
 
 Place = tuple[str, int]
 FINISHED = "COPY_SEGMENT_FINISHED"
@@ -73,7 +74,7 @@ def _true_lines(name: str) -> Iterator[tuple[str, Line]]:
 def compare_segments(clusters: Warehouse) -> Compared:
     """Finished segments are indexed, and all say what was announced of them and what Kafka reads in them."""
     compared = Compared()
-    rows = {row["segment_id"]: row.asDict(recursive=True) for row in clusters.read(SEGMENTS).collect()}
+    rows = {row["segment_id"]: row for row in rows_in(clusters, SEGMENTS)}
     for cluster, truth in _true_lines("segments"):
         row = rows[truth["segment_id"]]
         names = {
@@ -92,7 +93,7 @@ def compare_segments(clusters: Warehouse) -> Compared:
 def compare_leader_epochs(clusters: Warehouse) -> Compared:
     """Segments name the leader epochs that were announced; every record's is the one that a consumer got."""
     compared = Compared()
-    rows = {row["segment_id"]: row["segment_leader_epochs"] for row in clusters.read(SEGMENTS).collect()}
+    rows = {row["segment_id"]: row["segment_leader_epochs"] for row in rows_in(clusters, SEGMENTS)}
     for cluster, truth in _true_lines("segments"):
         if truth["state"] == FINISHED:
             found = {str(each["leader_epoch"]): each["start_offset"] for each in rows[truth["segment_id"]]}
@@ -128,7 +129,7 @@ def compare_events(clusters: Warehouse) -> Compared:
     names = "segment_id", "state", "broker_id", "event_timestamp_ms", "size_bytes"
     rows = {
         (row["metadata_partition"], row["metadata_offset"]): tuple(row[name] for name in names)
-        for row in clusters.read(SEGMENT_EVENTS).collect()
+        for row in rows_in(clusters, SEGMENT_EVENTS)
     }
     for cluster, truth in _true_lines("rlmm-events"):
         wanted = tuple(truth.get(name) for name in ("segment_id", "state", "broker", "event_ts", "size"))
@@ -142,7 +143,7 @@ def compare_aborted_transactions(clusters: Warehouse) -> Compared:
     compared, names = Compared(), ("producer_id", "first_offset", "last_offset", "last_stable_offset")
     rows = {
         (row["segment_id"], row["last_offset"]): tuple(row[name] for name in names)
-        for row in clusters.read(TXN_INDEX).collect()
+        for row in rows_in(clusters, TXN_INDEX)
     }
     for cluster, truth in _true_lines("segments"):
         for entry in truth.get("aborted", ()):
@@ -200,8 +201,11 @@ def refused_offsets() -> dict[Place, list[int]]:
 
 def stable_offsets(clusters: Warehouse) -> dict[Place, int]:
     """Where readers of committed records stop, of partitions whose archive ends in an open transaction."""
-    rows = clusters.read(PARTITION_METADATA).where("stable_offset <= latest_tiered_offset").collect()
-    return {(row["topic"], row["partition"]): row["stable_offset"] for row in rows}
+    return {
+        (row["topic"], row["partition"]): row["stable_offset"]
+        for row in rows_in(clusters, PARTITION_METADATA)
+        if row["stable_offset"] is not None and row["stable_offset"] <= row["latest_tiered_offset"]
+    }
 
 
 def compare_times(level: IsolationLevel) -> Callable[[Warehouse], Compared]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -14,6 +15,15 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 TIMES_OF_RUNS = ("first_seen_ms", "last_seen_ms")
 BUILD_NUMBERS = ("build_number", "superseded_build_numbers", "served_build_number")
+
+
+def rows_in(warehouse: Warehouse, table: TableDefinition) -> list[dict[str, Any]]:
+    """Every row, in no order, read without Spark."""
+    location = warehouse.location(table)
+    rows: list[dict[str, Any]] = (
+        DeltaTable(location, storage_options=delta_storage_options(location)).to_pyarrow_table().to_pylist()
+    )
+    return rows
 
 
 def table_rows(warehouse: Warehouse, table: TableDefinition, *, without: Collection[str] = ()) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from aiven_sample import (
     AIVEN_SAMPLE,
@@ -48,6 +50,7 @@ from coldlog.tables.sql_names import register_tables
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import build_settings, run_pipeline
+from table_contents import rows_in
 
 TOGETHER = ("plain", "faults")
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
@@ -119,8 +122,8 @@ def listed(spark: SparkSession, together: Path) -> Warehouse:
     return run_pipeline(spark, archive, together / "listed", log_start_offsets=log_starts)
 
 
-def segments_of(warehouse: Warehouse) -> dict[str, Row]:
-    return {row["segment_id"]: row for row in warehouse.read(SEGMENTS).collect()}
+def segments_of(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
+    return {row["segment_id"]: row for row in rows_in(warehouse, SEGMENTS)}
 
 
 def require_true_segments(warehouse: Warehouse, variant: str) -> None:
@@ -141,9 +144,7 @@ def require_true_segments(warehouse: Warehouse, variant: str) -> None:
 def require_true_answers(warehouse: Warehouse, variant: str, options: LookupOptions | None = None) -> None:
     """Check every answer that the broker gave from the archive. With read_committed, the archive has no answer after
     the start of a transaction whose end is not archived."""
-    stable = {
-        (row["topic"], row["partition"]): row["stable_offset"] for row in warehouse.read(PARTITION_METADATA).collect()
-    }
+    stable = {(row["topic"], row["partition"]): row["stable_offset"] for row in rows_in(warehouse, PARTITION_METADATA)}
     with OffsetReader(warehouse.uri, options) as reader:
         for level, is_committed in (("read_uncommitted", False), ("read_committed", True)):
             asked = true_answers(variant, read_committed=is_committed)
@@ -195,9 +196,8 @@ def test_at_sidecar_depth_compressed_chunks_give_the_answers_of_the_broker(spark
 def require_sound_tables(warehouse: Warehouse, discrepancies: dict[str, int]) -> None:
     """Check quarantine, discrepancies and expectations. A stored size that differs from the announced one is no
     discrepancy: chunks are compressed or encrypted."""
-    assert warehouse.read(QUARANTINE).count() == 0
-    counts = warehouse.read(DISCREPANCIES).groupBy("kind").count().collect()
-    assert {row["kind"]: row["count"] for row in counts} == discrepancies
+    assert len(rows_in(warehouse, QUARANTINE)) == 0
+    assert Counter(row["kind"] for row in rows_in(warehouse, DISCREPANCIES)) == discrepancies
     validated = validate_tables(warehouse, load_suites(), is_full=True)
     assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
 
@@ -248,7 +248,7 @@ def test_segments_without_a_key_are_quarantined_and_indexed_when_the_key_is_ther
     location, rlmm = tmp_path / "warehouse", AIVEN_SAMPLE / variant / "rlmm"
     with keys_named(spark, ""):
         warehouse = run_pipeline(spark, open_variant(variant), location, metadata=rlmm)
-    rows = warehouse.read(QUARANTINE).collect()
+    rows = rows_in(warehouse, QUARANTINE)
     assert {(row["reason"], row["expected"]) for row in rows} == {
         ("decryption_key_missing", "key1"),
         ("decryption_key_missing", "key2"),
@@ -264,7 +264,7 @@ def test_segments_without_a_key_are_quarantined_and_indexed_when_the_key_is_ther
         summary = build(warehouse, variant)
         assert (summary.indexed_count, summary.reasons) == (14, {"decryption_failed": 9})
         assert build(warehouse, variant).quarantined_count == 0, "a wrong key is not tried again and again"
-    rows = warehouse.read(QUARANTINE).collect()
+    rows = rows_in(warehouse, QUARANTINE)
     assert {(row["reason"], row["attempt_count"]) for row in rows} == {("decryption_failed", 2)}
     assert advice(warehouse) == {
         "name the right key, or restore the object; then run with build.retry_quarantined=true"
@@ -273,11 +273,11 @@ def test_segments_without_a_key_are_quarantined_and_indexed_when_the_key_is_ther
     with keys_named(spark, keys_setting(variant)):
         assert build(warehouse, variant, retry_quarantined=True).indexed_count == 9
         scan_segments(warehouse, open_variant(variant))
-        version = warehouse.read(SEGMENTS).count(), len(os.listdir(location / "segments" / "_delta_log"))
+        version = len(rows_in(warehouse, SEGMENTS)), len(os.listdir(location / "segments" / "_delta_log"))
         scan_segments(warehouse, open_variant(variant))
         assert version == (23, len(os.listdir(location / "segments" / "_delta_log"))), "a second scan changes nothing"
         materialize_metadata(warehouse)
-    assert warehouse.read(QUARANTINE).count() == 0
+    assert len(rows_in(warehouse, QUARANTINE)) == 0
     require_true_segments(warehouse, variant)
     require_true_answers(warehouse, variant)
     require_no_secret(location, variant)
@@ -329,7 +329,7 @@ def test_a_listing_shows_everything_except_which_of_two_complete_copies_was_fini
     assert whole == ["0G_9JjxQRZuP_-No7ZpGfA", "MDWAtAmyR0afIYBSs-Pjpg"]
     # Same epoch, same length: the greater id answers.
     assert [copies[key]["not_served_reason"] for key in whole] == ["duplicate", None]
-    (bad,) = listed.read(QUARANTINE).collect()
+    (bad,) = rows_in(listed, QUARANTINE)
     assert (bad["segment_id"], bad["reason"], bad["position"]) == ("4GxIC0z6RzCqAok96EEb1g", "manifest_invalid", 352)
     assert bad["object_name"].endswith("4GxIC0z6RzCqAok96EEb1g.rsm-manifest")
     assert copies["tU4Hf9TSTDmXBpj6pPcKDg"]["missing_kinds"] == ["manifest"]

@@ -41,7 +41,7 @@ from cut_runs import copies_behind, copies_behind_each_write, copies_in_order
 from golden_warehouse import build_settings, golden_queries
 from planning import planned_for_small_tables
 from read_quotas import shared_quota, taken_bytes
-from table_contents import BUILD_NUMBERS, table_rows
+from table_contents import BUILD_NUMBERS, rows_in, table_rows
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_parts_are_deepened_until_the_tables_are_those_of_a_deep_build(
         assert deepened(IndexDepth.RECORD, "*") == 0, "what is deep enough is not read again"
         materialize_metadata(warehouse)
     assert answers().equals(true)
-    assert warehouse.read(INTERVAL_INDEX).count() == 0
+    assert len(rows_in(warehouse, INTERVAL_INDEX)) == 0
     for table in (*INDEX_TABLES, PARTITION_METADATA, SEGMENTS):
         rows, expected = (table_rows(each, table, without=BUILD_NUMBERS) for each in (warehouse, golden_with_events))
         assert rows == expected, table.name
@@ -135,7 +135,9 @@ def deepened(golden_sidecar: Warehouse, golden_archive: Path, tmp_path_factory: 
     folder = tmp_path_factory.mktemp("deepened")
     location = Path(shutil.copytree(golden_sidecar.uri, folder / "warehouse"))
     warehouse = Warehouse(spark=golden_sidecar.spark, uri=str(location))
-    segments = warehouse.read(SEGMENTS).where("topic = 'orders' AND index_depth = 'sidecar'").toArrow().to_pylist()
+    segments = [
+        row for row in rows_in(warehouse, SEGMENTS) if (row["topic"], row["index_depth"]) == ("orders", "sidecar")
+    ]
     made = Deepened(
         warehouse=warehouse,
         archive=golden_archive,
@@ -171,12 +173,14 @@ def test_job_that_was_killed_before_its_last_build_counts_ends_the_same_when_rep
 
 def test_the_job_reads_only_segments_that_may_have_a_record_of_the_times(deepened: Deepened) -> None:
     warehouse, segments, border = deepened.warehouse, deepened.segments, deepened.border
-    served = warehouse.read(SEGMENTS).where("topic = 'orders' AND served_index_depth = 'batch'").toArrow().to_pylist()
+    served = [
+        row for row in rows_in(warehouse, SEGMENTS) if (row["topic"], row["served_index_depth"]) == ("orders", "batch")
+    ]
     deep = {row["segment_id"] for row in served} & {row["segment_id"] for row in segments}
     assert deep == {row["segment_id"] for row in segments if row["max_timestamp_ms"] >= border}
     read_bytes = sum(row["size_bytes"] for row in segments if row["segment_id"] in deep)
     assert taken_bytes(warehouse.uri) >= read_bytes > 0, "the reads are within the read quota"
-    run = warehouse.read(JOB_RUNS).where("job = 'deepen_indexes'").toArrow().to_pylist()
+    run = [row for row in rows_in(warehouse, JOB_RUNS) if row["job"] == "deepen_indexes"]
     assert [json.loads(row["summary"])["deepen"]["indexed_count"] for row in run] == [len(deep)]
 
 

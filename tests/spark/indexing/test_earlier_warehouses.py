@@ -22,6 +22,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
 from kafka_sample import KAFKA_SAMPLE
 from planning import planned_for_small_tables
+from table_contents import rows_in
 
 WAREHOUSES = sorted((Path(__file__).parents[2] / "golden" / "warehouses").glob("*.tar.gz"))
 INDEXED = [("payments", 1), ("records-deleted", 0)]
@@ -45,7 +46,7 @@ def test_pipeline_goes_on_in_the_warehouse_of_an_earlier_commit(
         assert build_indexes(warehouse, layout, build_settings()).indexed_count == 0
         materialized = materialize_metadata(warehouse)
         assert (materialized.changed_segment_count, materialized.changed_partition_count) == (0, len(INDEXED))
-        rows = warehouse.read(PARTITION_METADATA).collect()
+        rows = rows_in(warehouse, PARTITION_METADATA)
     assert [row["finished_max_timestamp_ms"] >= row["max_timestamp_ms"] for row in rows] == [True] * len(INDEXED)
     numbers = [
         DeltaTable(warehouse.location(each)).transaction_version(PUBLISH_APPLICATION) for each in NUMBERED_TABLES

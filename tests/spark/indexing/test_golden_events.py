@@ -16,6 +16,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_partitions, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE, true_segments
+from table_contents import rows_in
 
 
 def _epochs(entries: list[dict[str, int]] | None) -> dict[str, int]:
@@ -23,7 +24,7 @@ def _epochs(entries: list[dict[str, int]] | None) -> dict[str, int]:
 
 
 def test_every_segment_has_the_state_and_the_metadata_that_the_broker_announced(golden_with_events: Warehouse) -> None:
-    rows = {row["segment_id"]: row for row in golden_with_events.read(SEGMENTS).toArrow().to_pylist()}
+    rows = {row["segment_id"]: row for row in rows_in(golden_with_events, SEGMENTS)}
     truth = {segment["segment_id"]: segment for segment in map(dict, true_segments())}
     assert len(truth) == 324
     assert rows.keys() == truth.keys()
@@ -51,7 +52,7 @@ def test_every_segment_has_the_state_and_the_metadata_that_the_broker_announced(
 
 def test_only_finished_segments_are_indexed_and_they_are_as_announced(golden_with_events: Warehouse) -> None:
     moved = 0
-    for row in golden_with_events.read(SEGMENTS).toArrow().to_pylist():
+    for row in rows_in(golden_with_events, SEGMENTS):
         is_finished = row["state"] == "COPY_SEGMENT_FINISHED"
         assert (row["index_status"] == "indexed") == is_finished
         if is_finished:
@@ -65,7 +66,7 @@ def test_only_finished_segments_are_indexed_and_they_are_as_announced(golden_wit
             assert found[0]["start_offset"] <= announced[0]["start_offset"]
             assert row["is_within_lineage"] is not None
     assert moved == 1
-    assert golden_with_events.read(QUARANTINE).count() == 0
+    assert len(rows_in(golden_with_events, QUARANTINE)) == 0
 
 
 def test_events_are_the_rows_that_kafka_decodes(golden_with_events: Warehouse) -> None:
@@ -98,7 +99,7 @@ def test_events_are_the_rows_that_kafka_decodes(golden_with_events: Warehouse) -
 
 def test_log_start_offsets_are_found_without_being_supplied(golden_with_events: Warehouse) -> None:
     tiered = {(each["topic"], each["partition"], each["topic_id"]) for each in map(dict, true_segments())}
-    rows = golden_with_events.read(PARTITION_METADATA).collect()
+    rows = rows_in(golden_with_events, PARTITION_METADATA)
     found = {(row["topic"], row["partition"], row["topic_id"]): row["log_start_offset"] or 0 for row in rows}
     assert found.keys() == tiered
     truth = {(each["topic"], each["partition"], each["topic_id"]): each["log_start"] for each in golden_partitions()}

@@ -14,6 +14,7 @@ from coldlog.errors import UsageError
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from table_contents import rows_in
 
 
 def segment(start_offset: int) -> Segment:
@@ -31,7 +32,7 @@ def test_an_archive_without_any_known_segment_is_refused_unless_accepted(
     scan_segments(tables, one)
     with pytest.raises(UsageError, match="holds none of the segments"):
         scan_segments(tables, two)
-    assert {row["index_status"] for row in tables.read(SEGMENTS).collect()} == {"pending"}
+    assert {row["index_status"] for row in rows_in(tables, SEGMENTS)} == {"pending"}
     summary = scan_segments(tables, two, accept_replaced=True)
     assert (summary.new_count, summary.gone_count) == (1, 2)
     assert scan_segments(tables, two).new_count == 0

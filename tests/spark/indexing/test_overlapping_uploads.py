@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.metadata_topic import FINISHED, became, finished, started, values_of, write_topic
@@ -23,6 +24,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import run_pipeline
+from table_contents import rows_in
 
 Answer = tuple[int, int, int] | None
 """Offset, timestamp, leader epoch."""
@@ -97,14 +99,14 @@ class Uploads:
     written: dict[str, list[WrittenSegment]]
     warehouse: Warehouse
 
-    def rows(self, topic: str) -> list[Row]:
+    def rows(self, topic: str) -> list[dict[str, Any]]:
         """Of `segments`, in the order of writing."""
         numbers = {each.segment_id: number for number, each in enumerate(self.written[topic])}
-        rows = self.warehouse.read(SEGMENTS).where(f"topic = '{topic}'").collect()
+        rows = [row for row in rows_in(self.warehouse, SEGMENTS) if row["topic"] == topic]
         return sorted(rows, key=lambda row: numbers[row["segment_id"]])
 
-    def partition(self, topic: str) -> Row:
-        (row,) = self.warehouse.read(PARTITION_METADATA).where(f"topic = '{topic}'").collect()
+    def partition(self, topic: str) -> dict[str, Any]:
+        (row,) = (row for row in rows_in(self.warehouse, PARTITION_METADATA) if row["topic"] == topic)
         return row
 
     def ask(self, topic: str, timestamps_ms: Sequence[int], *, broker_compatible: bool = False) -> list[Answer]:
@@ -216,13 +218,12 @@ def test_repeated_upload_is_a_duplicate_and_a_deposed_leaders_upload_is_cut(uplo
 
 def test_the_copy_with_the_higher_epoch_then_more_offsets_then_the_greater_id_answers(uploads: Uploads) -> None:
     ends = {(place.topic, place.partition, each.segment_id): each.end_offset for place, each in WINNERS.items()}
-    of_pairs = f"topic IN {tuple(PAIRS)}"
-    for row in uploads.warehouse.read(SEGMENTS).where(of_pairs).collect():
+    for row in (row for row in rows_in(uploads.warehouse, SEGMENTS) if row["topic"] in PAIRS):
         served = row["not_served_reason"], row["served_from_offset"], row["served_to_offset"]
         end = ends.pop((row["topic"], row["partition"], row["segment_id"]), None)
         assert served == (("duplicate", None, None) if end is None else (None, 0, end)), row["segment_id"]
     assert ends == {}
-    known = uploads.warehouse.read(PARTITION_METADATA).where(of_pairs).collect()
+    known = [row for row in rows_in(uploads.warehouse, PARTITION_METADATA) if row["topic"] in PAIRS]
     assert {(row["topic"], row["partition"]): row["latest_tiered_offset"] for row in known} == {
         (place.topic, place.partition): segment.end_offset for place, segment in WINNERS.items()
     }

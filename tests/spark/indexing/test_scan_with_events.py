@@ -39,7 +39,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import log_segments_source, run_pipeline
-from table_contents import BUILD_NUMBERS, table_rows
+from table_contents import BUILD_NUMBERS, rows_in, table_rows
 
 Facts = tuple[str, str, bool, int | None]
 """State, index status, whether objects were listed, first offset served."""
@@ -75,7 +75,7 @@ def _facts(warehouse: Warehouse) -> dict[tuple[str, int], Facts]:
         (topics[row["topic"]], row["start_offset"]): (
             row["state"], row["index_status"], row["is_listed"], row["served_from_offset"],
         )
-        for row in warehouse.read(SEGMENTS).collect()
+        for row in rows_in(warehouse, SEGMENTS)
     }  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
     (checked,) = validate_tables(warehouse, [suite for suite in load_suites() if suite.table == SEGMENTS.name]).tables
     unmet = {verdict.expectation.id for verdict in checked.verdicts if not verdict.is_met}
     assert "status_agrees_with_objects" not in unmet, "a log is served without the index that was deleted"
-    rows = {(by_name[row["topic"]], row["start_offset"]): row for row in warehouse.read(SEGMENTS).collect()}
+    rows = {(by_name[row["topic"]], row["start_offset"]): row for row in rows_in(warehouse, SEGMENTS)}
     assert rows["as announced", 8]["missing_kinds"] == ["offset_index"]
     assert len(rows["as announced", 8]["damaged_files"]) == 1
     differ = {key for key, row in rows.items() if row["announced_size_bytes"] not in (None, row["size_bytes"])}
@@ -188,11 +188,11 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
     assert _facts(warehouse) == expected
     assert _ask(warehouse, *asked) == [9, 9, 8, 8, 8, None]
     assert files < _files_of(warehouse, OFFSET_INDEX), "what was indexed is not indexed again"
-    built = {(by_name[row["topic"]], row["start_offset"]): row for row in warehouse.read(SEGMENTS).collect()}
+    built = {(by_name[row["topic"]], row["start_offset"]): row for row in rows_in(warehouse, SEGMENTS)}
     news = {key for key, row in built.items() if row["build_number"] != rows[key]["build_number"]}
     assert news == {("orphan", 8), ("unfinished", 8), ("missing", 8)}
 
-    (partition,) = warehouse.read(PARTITION_METADATA).where(f"topic = '{NAMES[LATER]}'").collect()
+    (partition,) = (row for row in rows_in(warehouse, PARTITION_METADATA) if row["topic"] == NAMES[LATER])
     assert (partition["log_start_offset"], partition["log_start_source"]) == (8, "deleted_segments")
 
     # The copy that was never finished is finished after all: its rows count again, and nothing else changes.
@@ -201,7 +201,7 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
     run_pipeline(spark, archive, location, metadata=topic)
     assert _rows_of_others(warehouse, LATER) == before
     assert _ask(warehouse, *asked) == [9, 9, 8, 8, 8, 17]
-    rows_of_later = warehouse.read(SEGMENTS).where(f"topic = '{NAMES[LATER]}'").collect()
+    rows_of_later = [row for row in rows_in(warehouse, SEGMENTS) if row["topic"] == NAMES[LATER]]
     assert {row["build_number"] for row in rows_of_later} == {1}, "nothing is indexed again"
     fresh = run_pipeline(spark, archive, tmp_path / "fresh", metadata=topic)
     told = table_rows(fresh, PARTITION_METADATA), table_rows(warehouse, PARTITION_METADATA)
@@ -212,7 +212,7 @@ def test_listing_and_events_are_combined_and_every_disagreement_is_found(spark: 
 def _largest_timestamps(warehouse: Warehouse) -> dict[str, tuple[int | None, int | None]]:
     """The largest timestamp served, and that of all finished segments."""
     topics = {name: topic for topic, name in NAMES.items()}
-    rows = warehouse.read(PARTITION_METADATA).collect()
+    rows = rows_in(warehouse, PARTITION_METADATA)
     return {topics[row["topic"]]: (row["max_timestamp_ms"], row["finished_max_timestamp_ms"]) for row in rows}
 
 
@@ -224,8 +224,8 @@ def _rows_of_others(warehouse: Warehouse, topic: str) -> list[str]:
 
 def _served_rows(warehouse: Warehouse) -> list[str]:
     names = [name for name in SEGMENTS.column_names if name not in BUILD_NUMBERS]
-    served = warehouse.read(SEGMENTS).where("served_from_offset IS NOT NULL").select(*names)
-    return sorted(map(repr, served.toArrow().to_pylist()))
+    served = (row for row in rows_in(warehouse, SEGMENTS) if row["served_from_offset"] is not None)
+    return sorted(repr([row[name] for name in names]) for row in served)
 
 
 def test_archive_may_be_empty_if_all_segments_were_announced_as_deleted(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.sql_names import register_tables
 from golden_warehouse import golden_partitions
 from kafka_sample import KAFKA_SAMPLE, true_segments
+from table_contents import rows_in
 
 
 def test_segments_agree_with_the_metadata_topic(golden: Warehouse) -> None:
-    rows = {row["segment_id"]: row for row in golden.read(SEGMENTS).toArrow().to_pylist()}
+    rows = {row["segment_id"]: row for row in rows_in(golden, SEGMENTS)}
     truth = true_segments("COPY_SEGMENT_FINISHED")
     for segment in truth:
         row = rows.pop(segment["segment_id"])
@@ -68,7 +69,7 @@ def test_offset_index_agrees_with_every_batch(golden: Warehouse) -> None:
 
 
 def test_txn_index_agrees_with_every_aborted_transaction(golden: Warehouse) -> None:
-    rows = golden.read(TXN_INDEX).toArrow().to_pylist()
+    rows = rows_in(golden, TXN_INDEX)
     facts = ("segment_id", "producer_id", "first_offset", "last_offset", "last_stable_offset")
     found = {tuple(row[name] for name in facts) for row in rows}
     truth = {
@@ -81,7 +82,7 @@ def test_txn_index_agrees_with_every_aborted_transaction(golden: Warehouse) -> N
 
 
 def test_partition_metadata_agrees_with_the_broker(golden: Warehouse) -> None:
-    rows = {(row["topic"], row["partition"]): row for row in golden.read(PARTITION_METADATA).collect()}
+    rows = {(row["topic"], row["partition"]): row for row in rows_in(golden, PARTITION_METADATA)}
     stairs = golden.read(TIME_INDEX)
     with_segments = [truth for truth in golden_partitions() if truth["archive_end"] != -1]
     for truth in with_segments:

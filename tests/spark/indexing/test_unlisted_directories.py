@@ -26,6 +26,7 @@ from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.sql_names import register_tables
 from golden_warehouse import log_segments_source
+from table_contents import rows_in
 
 STEM = f"{0:020d}"
 INDEXES = ("index", "timeindex")
@@ -61,12 +62,12 @@ def _segment(start: int) -> Segment:
 
 
 def _statuses(warehouse: Warehouse) -> dict[tuple[str, int], tuple[str, bool]]:
-    rows = warehouse.read(SEGMENTS).collect()
+    rows = rows_in(warehouse, SEGMENTS)
     return {(row["topic"], row["start_offset"]): (row["index_status"], row["is_listed"]) for row in rows}
 
 
 def _unrecognized(warehouse: Warehouse) -> dict[str, str]:
-    return {row["name"]: row["why"] for row in warehouse.read(UNRECOGNIZED_OBJECTS).collect()}
+    return {row["name"]: row["why"] for row in rows_in(warehouse, UNRECOGNIZED_OBJECTS)}
 
 
 def test_bad_directories_of_a_mirror_are_reported_and_their_rows_stay(

@@ -36,6 +36,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, run_pipeline
 from lookup_jobs import read_answers, run_list_offsets
 from read_quotas import shared_quota, taken_bytes
+from table_contents import rows_in
 
 TOPIC, PARTITION_COUNT, RECORD_COUNT = "wide", 1000, 3
 FIRST_MS = 1_700_000_000_000
@@ -236,5 +237,5 @@ def test_job_counts_timed_out_requests_and_reads_the_timeout_at_each_run(wide: W
         ("NONE", 0, "remote_then_local", 3),
         ("UNKNOWN_TOPIC_OR_PARTITION", None, None, None),
     ]
-    assert wide.warehouse.read(LIST_OFFSETS_EXPIRATIONS).count() == 4
+    assert len(rows_in(wide.warehouse, LIST_OFFSETS_EXPIRATIONS)) == 4
     assert wide.warehouse.read(JOB_RUNS).where("job = 'list_offsets'").count() == 1, "questions have no row"

@@ -19,6 +19,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from copying_tier import ORDERS, Tier
+from table_contents import rows_in
 
 
 def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_after_it(
@@ -52,7 +53,7 @@ def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_afte
     assert stored_log_starts(warehouse) == read_tier_log_starts(warehouse) == {("orders", 0): 15}
     build(job)
     materialize(job)
-    (row,) = warehouse.read(PARTITION_METADATA).collect()
+    (row,) = rows_in(warehouse, PARTITION_METADATA)
     assert (row["log_start_offset"], row["earliest_offset"], row["latest_tiered_offset"]) == (15, 15, 29)
     with OffsetReader(warehouse.uri) as reader:
         found = reader.offset_for_timestamp("orders", 0, 0)

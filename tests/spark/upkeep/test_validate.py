@@ -34,6 +34,7 @@ from coldlog.upkeep.validate import ALL_BUILDS, ValidationSummary, validate_tabl
 from golden_warehouse import run_pipeline
 from large_tables import as_large_tables
 from s3_server import Bucket
+from table_contents import rows_in
 
 pytestmark = pytest.mark.timeout(1800)  # the sample is built three times
 
@@ -265,7 +266,7 @@ def test_job_shows_each_table_writes_pages_and_fails_only_on_critical_failures(
     assert "end_offset=15 end_offset_of_batches=17" in shown.replace("  ", " ")
     (warned,) = (line for line in shown.splitlines() if line.startswith("warning"))
     assert "offsets_touch" in warned
-    results = warehouse.read(VALIDATION_RESULTS).toArrow().to_pylist()
+    results = rows_in(warehouse, VALIDATION_RESULTS)
     assert {f"{row['table_name']}.{row['expectation_id']}" for row in results} == set(EVERY_ID)
     (row,) = (row for row in results if row["expectation_id"] == "offsets_touch")
     assert (row["severity"], row["success"], row["unexpected_count"], row["row_count"]) == ("warning", False, 1, 8)
