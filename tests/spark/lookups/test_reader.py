@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -41,6 +42,7 @@ from golden_warehouse import (
     run_pipeline,
 )
 from kafka_sample import KAFKA_SAMPLE
+from table_contents import rows_in
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
@@ -281,7 +283,7 @@ def test_few_rows_are_read_and_none_of_them_twice(golden: Warehouse, reader: Off
     after_one = reader.rows_read
     reader.offset_for_timestamp(*place)
     assert reader.rows_read == after_one
-    assert 0 < after_one < golden.read(TIME_INDEX).count()
+    assert 0 < after_one < len(rows_in(golden, TIME_INDEX))
 
 
 @pytest.mark.parametrize("broker_compatible", [True, False])
@@ -301,12 +303,22 @@ def test_stairs_of_a_segment_in_many_row_groups_give_the_same_answers(
     with OffsetReader(golden.uri, options) as whole, OffsetReader(str(tmp_path / "warehouse"), options) as cut:
         assert cut.list_offsets(asked) == whole.list_offsets(asked)
         # One question alone reads a few of them: their ranges overlap where segments meet.
-        for topic, partition, timestamp_ms in random.Random(7).sample(asked[: len(queries)], 100):
+        for questions in _with_partitions_apart(random.Random(7).sample(asked[: len(queries)], 100)):
             cut.refresh()
-            cut.list_offsets([(topic, partition, SpecialTimestamp.EARLIEST)])
-            before = cut.rows_read
-            cut.list_offsets([(topic, partition, timestamp_ms)])
-            assert cut.rows_read - before <= 4 * 7
+            for topic, partition, timestamp_ms in questions:
+                cut.list_offsets([(topic, partition, SpecialTimestamp.EARLIEST)])
+                before = cut.rows_read
+                cut.list_offsets([(topic, partition, timestamp_ms)])
+                assert cut.rows_read - before <= 4 * 7
+
+
+def _with_partitions_apart(questions: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+    """Yield the questions in turns that have each partition once, so that none finds what another has read."""
+    by_partition: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    for question in questions:
+        by_partition.setdefault(question[:2], []).append(question)
+    for turn in zip_longest(*by_partition.values()):
+        yield [question for question in turn if question is not None]
 
 
 def test_reader_answers_from_the_opened_version_until_it_is_refreshed(spark: SparkSession, tmp_path: Path) -> None:
