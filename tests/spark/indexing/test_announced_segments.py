@@ -31,6 +31,7 @@ from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition, uuid_text
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from large_tables import as_large_tables
 
 SEQUENCE_COUNT = 600
 END_OFFSET_77 = UnknownTags(event=((1, (77).to_bytes(8, "big")),))
@@ -142,6 +143,10 @@ def _expected(known: Known) -> dict[str, object]:
     return expected
 
 
+def _place(row: dict[str, object]) -> tuple[object, object]:
+    return row["partition"], row["segment_id"]
+
+
 @pytest.mark.timeout(900)
 def test_fold_equals_kafkas_cache_and_bridges_missing_events(spark: SparkSession, tmp_path: Path) -> None:
     random = Random(4)
@@ -171,6 +176,15 @@ def test_fold_equals_kafkas_cache_and_bridges_missing_events(spark: SparkSession
     bridged = [want for want in wanted.values() if want["announced_state"] and want["announced_start_offset"] is None]
     assert len(bridged) > 50
     assert {want["announced_end_offset"] for want in bridged} == {None, 77}
+
+    # A run over some partitions reads the events in the driver, or with Spark if the table is large.
+    chosen = frozenset((_partition(number).topic, number) for number in range(0, 2 * SEQUENCE_COUNT, 11))
+    some = [row for row in rows if (row["topic"], row["partition"]) in chosen]
+    limited = announced_segments(replace(warehouse, partitions=chosen)).toArrow().to_pylist()
+    with as_large_tables():
+        by_spark = announced_segments(replace(warehouse, partitions=chosen)).toArrow().to_pylist()
+    for answer in (limited, by_spark):
+        assert sorted(answer, key=_place) == sorted(some, key=_place)
 
     deletes = {row["partition"]: row for row in deleted_partitions(warehouse).toArrow().to_pylist()}
     named = {number: cache for number, cache in enumerate(caches) if cache.is_deletion_named}

@@ -24,10 +24,13 @@ The fold runs in Spark's engine, one group per segment, without Python.
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.indexing.events.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
+from coldlog.indexing.events.event_rows import EVENTS_HERE, PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
+from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -122,15 +125,13 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
     `metadata_offset` of its announcement. The state is NULL if no event of the segment was valid; then only
     `dropped_event_count` has a meaning. The announced start offset is NULL if the first event is missing.
     """
-    named = _events(warehouse).where(
-        F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE, TOMBSTONE) & F.col("segment_id").isNotNull()
-    )
-    named = _of_limited(warehouse, named)
+    events = _limited_events(warehouse)
+    named = events.where(F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE, TOMBSTONE) & F.col("segment_id").isNotNull())
     # A tombstone's key has no topic name; without another event, nothing is known about its segment.
     grouped = named.groupBy(*_UNNAMED_SEGMENT_KEY).agg(
         F.max("topic").alias("topic"), F.collect_list(_event()).alias("events")
     )
-    ends = F.broadcast(deleted_partitions(warehouse).where(F.size("finished") > 0).select(*_PARTITION_KEY, "finished"))
+    ends = F.broadcast(_deleted_partitions(events).where(F.size("finished") > 0).select(*_PARTITION_KEY, "finished"))
     known = warehouse.limited(grouped.where(F.col("topic").isNotNull()))
     ordered = known.join(ends, list(_PARTITION_KEY), "left").withColumn("events", F.expr(_EVENTS))
     folded = ordered.select(*_SEGMENT_KEY, F.expr(_FOLD_SEGMENT).alias("known"))
@@ -159,8 +160,12 @@ def deleted_partitions(warehouse: Warehouse) -> DataFrame:
     A row has `delete_state` (NULL: no event was valid), the events that `finished` the deletion, and
     `dropped_event_count`.
     """
-    events = _events(warehouse).where(F.col("event_kind") == PARTITION_DELETE)
-    grouped = events.groupBy(*_PARTITION_KEY).agg(F.sort_array(F.collect_list(_event())).alias("events"))
+    return _deleted_partitions(_events(warehouse))
+
+
+def _deleted_partitions(events: DataFrame) -> DataFrame:
+    deletions = events.where(F.col("event_kind") == PARTITION_DELETE)
+    grouped = deletions.groupBy(*_PARTITION_KEY).agg(F.sort_array(F.collect_list(_event())).alias("events"))
     folded = grouped.select(*_PARTITION_KEY, F.expr(_FOLD_PARTITION).alias("known"))
     return folded.select(
         *_PARTITION_KEY,
@@ -170,14 +175,29 @@ def deleted_partitions(warehouse: Warehouse) -> DataFrame:
     )
 
 
-def _of_limited(warehouse: Warehouse, named: DataFrame) -> DataFrame:
-    """Leave out events that cannot be of the partitions to which the warehouse is limited, before they are grouped."""
+def _limited_events(warehouse: Warehouse) -> DataFrame:
+    """As `_events`, without those that cannot be of the partitions to which the warehouse is limited.
+
+    Of a table that is read in the driver, Spark gets only the few rows that are left.
+    """
     if warehouse.partitions is None:
-        return named
+        return _events(warehouse)
     topics = sorted({topic for topic, _ in warehouse.partitions})
     numbers = sorted({number for _, number in warehouse.partitions})
-    is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()  # a tombstone's key has none
-    return named.where(F.col("partition").isin(numbers) & is_of_topics)
+    stored = warehouse.small_table(SEGMENT_EVENTS, times=EVENTS_HERE)
+    if stored is None:
+        is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()  # a tombstone's key has none
+        return _events(warehouse).where(F.col("partition").isin(numbers) & is_of_topics)
+    readable = stored.filter(pc.is_null(stored["problem"])).group_by("metadata_partition")
+    counted = readable.aggregate([([], "count_all"), ("metadata_offset", "max")])
+    complete = pc.equal(counted["count_all"], pc.add(counted["metadata_offset_max"], 1))
+    counted = counted.select(["metadata_partition"]).append_column("is_complete", complete)
+    is_of_topic = pc.or_(pc.is_null(stored["topic"]), pc.is_in(stored["topic"], pa.array(topics, pa.string())))
+    is_of_number = pc.is_in(stored["partition"], pa.array(numbers, stored["partition"].type))
+    kept = stored.filter(pc.and_(is_of_topic, is_of_number))
+    places = pc.index_in(kept["metadata_partition"], counted["metadata_partition"])
+    kept = kept.append_column("is_complete", counted["is_complete"].take(places))
+    return frame_of(warehouse.spark, kept.filter(pc.is_valid(places)))
 
 
 def _events(warehouse: Warehouse) -> DataFrame:
