@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from typing import NoReturn
 
 EXIT_USAGE = 2
+_BEFORE_NOW = re.compile(r"unrecognized arguments:.* -([0-9]+[a-z]+)\b")
+"""An option by its form, but most likely a time: -2h."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -22,4 +25,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error, and end with the exit code of wrong arguments."""
+        if before := _BEFORE_NOW.search(message):
+            message += f"; did you mean '{before[1]} ago'?"
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")

@@ -30,7 +30,7 @@ def timestamp_from_text(text: str, now_ms: int | None = None) -> int:
     if text.lower() == "now" or _AGO.fullmatch(text):
         return _before(text, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     try:
-        moment = datetime.fromisoformat(text) if _ISO.fullmatch(text) else None
+        moment = datetime.fromisoformat(text.upper()) if _ISO.fullmatch(text) else None
     except ValueError:
         moment = None
     if moment is None:

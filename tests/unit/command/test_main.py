@@ -32,6 +32,7 @@ def test_without_a_command_all_are_listed_and_the_exit_code_is_2(capsys: pytest.
     ("arguments", "complaint"),
     [
         (["lookup", "--partitions", "0"], "unrecognized arguments: --partitions"),
+        (["lookup", "orders", "-2h"], "unrecognized arguments: -2h; did you mean '2h ago'?"),
         (["segments", "-p", "one"], "argument -p/--partition: invalid int value: 'one'"),
         (["cat"], "the following arguments are required: TOPIC"),
         (["launch-options", "--jar"], "unrecognized arguments: --jar"),
