@@ -1,0 +1,87 @@
+"""Test how much each job does on an empty, an unchanged and a slightly changed archive."""
+
+from __future__ import annotations
+
+import io
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.indexing import pipeline
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from spark_work import counting_work
+
+PARTITION = TopicPartition(topic="orders", partition=0)
+
+
+class Work(NamedTuple):
+    """Of one job: Spark jobs, scans of tables by Spark, and commits to all tables."""
+
+    jobs: int
+    table_scans: int
+    commits: int
+
+
+JOBS: dict[str, Callable[[Job], object]] = {
+    "scan_segments": pipeline.scan,
+    "build_indexes": pipeline.build,
+    "materialize_metadata": pipeline.materialize,
+    "reconcile_archive": pipeline.reconcile_archive,
+    "validate_tables": pipeline.validate,
+    "maintain_tables": pipeline.maintain,
+}
+MOST = {
+    "empty": (Work(4, 0, 2), Work(1, 0, 2), Work(1, 0, 2), Work(16, 12, 2), Work(23, 0, 3), Work(7, 0, 3)),
+    "unchanged": (Work(3, 0, 2), Work(1, 0, 2), Work(1, 0, 2), Work(17, 12, 2), Work(28, 0, 3), Work(26, 0, 8)),
+    "changed": (Work(4, 0, 3), Work(4, 0, 5), Work(1, 0, 6), Work(14, 12, 2), Work(28, 0, 3), Work(32, 0, 9)),
+}
+"""For an archive without segments, one of two that are indexed, and one with a third; in the order of `JOBS`. Each job
+commits the begin and the end of its run to `job_runs`."""
+
+
+def test_a_job_does_no_more_than_this(spark: SparkSession, tmp_path: Path) -> None:
+    archive, warehouse = tmp_path / "archive", tmp_path / "warehouse"
+    (archive / ARCHIVE_FOLDER).mkdir(parents=True)
+    settings = load_settings("local", [f"archive.uri={archive}", f"warehouse.uri={warehouse}"])
+
+    def run(call: Callable[[Job], object]) -> Work:
+        console = Console(progress=io.StringIO(), results=io.StringIO())
+        before = _commit_count(warehouse)
+        with counting_work(spark) as work:
+            call(Job(spark=spark, settings=settings, arguments=Namespace(fail_on="error", full=False), console=console))
+        return Work(jobs=work.jobs, table_scans=work.table_scans, commits=_commit_count(warehouse) - before)
+
+    def run_each() -> dict[str, Work]:
+        return {name: run(call) for name, call in JOBS.items()}
+
+    run(pipeline.run_pipeline)
+    found = {"empty": run_each()}
+    write_archive(archive, {PARTITION: [_segment(0), _segment(10)]})
+    run(pipeline.run_pipeline)
+    found["unchanged"] = run_each()
+    write_archive(archive, {PARTITION: [_segment(0), _segment(10), _segment(20)]})
+    found["changed"] = run_each()
+    wrong = {
+        (state, name): (work, most)
+        for state, works in found.items()
+        for (name, work), most in zip(works.items(), MOST[state], strict=True)
+        if work.jobs > most.jobs or work[1:] != most[1:]
+    }
+    assert wrong == {}
+
+
+def _segment(start: int) -> Segment:
+    records = tuple(Record(timestamp_ms=1_000 + start + at, value=b"v") for at in range(10))
+    return Segment(batches=(Batch(base_offset=start, records=records),))
+
+
+def _commit_count(warehouse: Path) -> int:
+    return sum(len(list((warehouse / table.name / "_delta_log").glob("*.json"))) for table in ALL_TABLES)
