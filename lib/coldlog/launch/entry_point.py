@@ -80,9 +80,11 @@ def require_warehouse(job: PlainJob) -> None:
     from coldlog.tables.definitions.segments import SEGMENTS
     from coldlog.tables.delta.locations import table_location
     from coldlog.tables.delta.table_files import open_table
+    from coldlog.tables.delta.table_storage import require_reachable
     from coldlog.tables.leases.warehouse_lock import require_writable
 
     uri = job.settings.warehouse_uri
+    require_reachable(uri)
     open_table(table_location(uri, SEGMENTS.name), SEGMENTS)
     require_writable(uri)
 

@@ -136,19 +136,22 @@ def test_a_warehouse_in_a_missing_bucket_is_reported_before_spark_starts(bucket:
 
 
 @pytest.mark.conditional_puts
-def test_tables_that_spark_may_list_but_not_read_are_reported_with_the_permission(
+def test_tables_that_may_be_listed_but_not_read_are_reported_with_the_permission(
     golden_uri: str, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
 ) -> None:
     for log in Path(golden_uri).glob("*/_delta_log"):
         bucket.put_directory(log, f"warehouse/{log.parent.name}/_delta_log")
     s3_proxy.strikes = lambda request: request.method in ("GET", "HEAD") and "_delta_log/" in request.path
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1000
-    refused = _run("reconcile_archive", tmp_path, f"warehouse.uri={bucket.uri('warehouse')}")
-    assert refused.returncode == 1
-    assert "S3 refuses s3a://" in refused.stderr
-    assert "s3:GetObject" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    assert SECRET_KEY not in refused.stderr
+    places = (f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"warehouse.uri={bucket.uri('warehouse')}")
+    before_spark, by_spark = (_run(job, tmp_path, *places) for job in ("reconcile_archive", "scan_segments"))
+    assert (before_spark.returncode, by_spark.returncode) == (2, 1)
+    assert before_spark.stderr.count("\n") == 1
+    assert "S3 refuses s3a://" in by_spark.stderr
+    for refused in (before_spark, by_spark):
+        assert "s3:GetObject" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert SECRET_KEY not in refused.stderr
 
 
 def _require_no_secret(told: str, warehouse: Path) -> None:

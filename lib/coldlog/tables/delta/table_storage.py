@@ -39,7 +39,7 @@ _FOOTER_END = struct.Struct("<i4s")
 _PARQUET = b"PAR1"
 _OF_VERSION = re.compile(r"[0-9]{20}\.(json|crc)")
 _CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..+")
-_NOT_FOUND = 404
+_NOT_FOUND, _FORBIDDEN = 404, 403
 _OF_STORE = re.compile(r"Generic|External|Object at location|The operation lacked|request")
 """In errors of delta-rs: the store did not give a file. Other errors are of a file that it gave."""
 _PANIC = "PanicException"
@@ -149,7 +149,7 @@ def _is_live(location: str, name: str) -> bool:
 def _find_damaged_commit(bucket: str, prefix: str) -> str | None:
     """Find a commit of a log on S3 that is missing, empty or not JSON: delta-rs does not say which one it cannot read.
 
-    Only commits after the newest checkpoint are needed.
+    Only commits after the newest checkpoint are needed. An error of coldlog if S3 refuses to give one of them.
     """
     # Imported here, so that only users of S3 wait for it.
     from botocore.exceptions import BotoCoreError, ClientError
@@ -169,7 +169,11 @@ def _find_damaged_commit(bucket: str, prefix: str) -> str | None:
             lines = client.get_object(Bucket=bucket, Key=f"{log}{name}")["Body"].read().splitlines()
             if not lines or not all(map(_is_json, lines)):
                 return name
-    except (BotoCoreError, ClientError, ColdlogError):
+    except ClientError as refused:
+        if status_of(refused) != _FORBIDDEN:
+            return None
+        raise error_for(refused, S3Target(uri=f"s3://{bucket}", bucket=bucket, object_name=log)) from None
+    except (BotoCoreError, ColdlogError):
         return None
     return None
 
