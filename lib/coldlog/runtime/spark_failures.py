@@ -31,6 +31,8 @@ from coldlog.runtime.spark_gateway import jvm_exit_code
 _HEAP_FULL_EXIT_CODE = 52
 """Spark's SparkExitCode.OOM."""
 _DYING_S = 5.0
+_ENDING_S = 60.0
+"""A JVM that ends because its heap is full may need long for its last steps."""
 _IS_ENDING = ("SparkContext was shut down", 'SparkContext.dagScheduler()" is null')
 """Texts of errors from a JVM that is about to end; the second is a failure inside Spark that follows from it."""
 _LOST_TASK = re.compile(r"Lost (task [^()]+?) \(TID \d+\) \(([^()]+)\)")
@@ -69,11 +71,12 @@ def explain_failure(error: BaseException) -> str | None:
     chain = list(_chain(error))
     code = jvm_exit_code(wait_s=_DYING_S if any(map(_is_hint, chain)) else 0)
     text = None if code is not None else _text_of_spark(chain)
-    if text is None or any(each in text for each in _IS_ENDING):
-        code = jvm_exit_code(wait_s=_DYING_S)
+    is_ending = text is not None and any(each in text for each in _IS_ENDING)
+    if text is None or is_ending:
+        code = jvm_exit_code(wait_s=_ENDING_S if is_ending else _DYING_S)
     if code == _HEAP_FULL_EXIT_CODE or (text and "java.lang.OutOfMemoryError" in text):
         return _heap_was_full()
-    if code is not None or text is None or any(isinstance(each, Py4JNetworkError) for each in chain):
+    if code is not None or text is None or is_ending or any(isinstance(each, Py4JNetworkError) for each in chain):
         return _jvm_has_ended(code)
     refused = _REFUSED_BY_S3.search(text)
     if refused is not None:
