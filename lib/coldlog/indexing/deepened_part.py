@@ -28,7 +28,7 @@ class DeepenedPart:
 
 
 def read_deepened_part(settings: Settings, arguments: argparse.Namespace) -> DeepenedPart:
-    """Read the options of deepen_indexes; `UsageError` for options that are no part."""
+    """Read the options of deepen_indexes; wrong options raise `UsageError`."""
     topics = _names(arguments.topics or settings.build.deepen)
     if not topics:
         raise UsageError("which topics? give --topics with names or patterns, or set build.deepen")

@@ -19,6 +19,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,12 +68,13 @@ class ClassArchive:
         try:
             _call_diagnostics(gateway, "vmCds", "dynamic_dump", str(written))
             written.replace(self.folder / _name(self.digest, written))
-        except (Py4JJavaError, FileNotFoundError):  # a Java that refuses, or answers why it wrote nothing
+        except (Py4JJavaError, OSError):  # a Java that refuses, or answers why it wrote nothing
             return False
         finally:
             java.lang.System.setOut(output)
             written.unlink(missing_ok=True)
-        _remove_old(self.folder)
+        with suppress(OSError):  # another job removes them, too
+            _remove_old(self.folder)
         return True
 
 
@@ -109,8 +111,9 @@ class ClassSharing:
 
     def _archive(self, digest: str) -> ClassArchive | None:
         for file in sorted(self.folder.glob(f"{digest}.*{_ENDING}")):
-            if file.name == _name(digest, file):
-                return ClassArchive(folder=self.folder, digest=digest, file=file)
+            with suppress(OSError):  # of another user, or removed just now
+                if file.name == _name(digest, file):
+                    return ClassArchive(folder=self.folder, digest=digest, file=file)
         is_possible = self.may_write and _has_room(self.folder)
         return ClassArchive(folder=self.folder, digest=digest, file=None) if is_possible else None
 

@@ -46,6 +46,11 @@ def test_a_jvm_writes_the_archive_that_the_next_one_uses(sharing: ClassSharing) 
     kept.write_bytes(b"class")
     _, third = sharing.share(command(sharing), {})
     assert third == first
+    # Nor does a job fail because the archive cannot be read.
+    kept.unlink()
+    kept.mkdir()
+    _, fourth = sharing.share(command(sharing), {})
+    assert fourth == first
 
 
 def test_another_jar_or_another_java_gets_an_archive_of_its_own(sharing: ClassSharing) -> None:

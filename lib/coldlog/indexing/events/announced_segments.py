@@ -178,7 +178,7 @@ def _deleted_partitions(events: DataFrame) -> DataFrame:
 def _limited_events(warehouse: Warehouse) -> DataFrame:
     """As `_events`, without those that cannot be of the partitions to which the warehouse is limited.
 
-    Of a table that is read in the driver, Spark gets only the few rows that are left.
+    The driver reads a small table itself, and gives Spark only the rows of these partitions.
     """
     if warehouse.partitions is None:
         return _events(warehouse)

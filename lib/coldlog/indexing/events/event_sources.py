@@ -77,7 +77,7 @@ class EventSource(Protocol):
     def read(self, spark: SparkSession, from_offsets: Mapping[int, int]) -> DataFrame | pa.Table:
         """Return rows of `RAW_SCHEMA`: every record at or after its partition's offset (0 if none is given).
 
-        A table of Arrow has few, which were read in this process.
+        Few records are an Arrow table, which was read in this process.
         """
 
 

@@ -198,13 +198,14 @@ def digest_archive(layout: ArchiveLayout, known: Mapping[str, DirectoryDigest] |
 def _digests(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) -> Iterator[DirectoryDigest]:
     """List directories in this process, and in more of them if there are many segments on a local disk."""
     is_local, count = isinstance(getattr(layout, "store", None), LocalStore), 0
-    for start in range(0, len(directories), _LISTED_AT_ONCE if is_local else _DIGESTED_AT_ONCE):
+    at_once = _LISTED_AT_ONCE if is_local else _DIGESTED_AT_ONCE
+    for start in range(0, len(directories), at_once):
         rest = directories[start:]
         if is_local and count > _MOST_SEGMENTS_ALONE:
             totals = map_in_processes(partial(_totals_of, layout), rest)
             yield from (DirectoryDigest(directory=each, totals=found) for each, found in zip(rest, totals, strict=True))
             return
-        group = rest[: _LISTED_AT_ONCE if is_local else _DIGESTED_AT_ONCE]
+        group = rest[:at_once]
         for digest in digests_of_batches(group, list_directories(layout, group)):
             count += digest.totals.segments
             yield digest
