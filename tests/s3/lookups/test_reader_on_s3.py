@@ -56,7 +56,7 @@ def test_missing_credentials_are_reported(warehouse_uri: str, monkeypatch: pytes
     ("status", "where", "error", "words"),
     [
         (403, "listings", UsageError, "no permission to list .* allow s3:ListBucket"),
-        (403, ".json", RetriableError, "segments cannot be read .* s3:GetObject"),
+        (403, ".json", UsageError, "segments cannot be read: .* it needs permission s3:GetObject"),
         (403, ".parquet", UsageError, r"parquet of s3://.* cannot be read: .* it needs permission s3:GetObject"),
         (404, ".parquet", ColdlogError, "parquet is damaged: it is missing, but the table's newest version needs it"),
     ],
