@@ -127,24 +127,3 @@ def test_a_job_has_a_short_name() -> None:
     command = [sys.executable, "-m", "coldlog", "run", "--help"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
     assert ran.stdout.startswith("usage: spark-submit.sh run_pipeline")
-
-
-def test_bash_completes_commands_options_and_topics(golden_uri: str, tmp_path: Path) -> None:
-    command = tmp_path / "coldlog"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m coldlog "$@"\n')
-    command.chmod(0o755)
-    script = """
-    source <(coldlog completion bash)
-    try() { COMP_LINE=$1; COMP_POINT=${#1}; COMPREPLY=(); _coldlog; echo "${COMPREPLY[@]}"; }
-    try 'coldlog off'; try 'coldlog cat --gr'; try 'coldlog lookup orders --set archive.u'
-    try "coldlog cat --isolation-level=read_c"; try "coldlog lookup -w '$URI' ord"
-    """
-    ran = subprocess.run(
-        ["bash", "-c", script],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "URI": golden_uri},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    )
-    assert ran.stdout.splitlines() == ["offsets", "--grep", "archive.uri=", "read_committed", "orders"]

@@ -1,4 +1,4 @@
-"""Test what can be known of the completion scripts without their shells; bash runs its own in tests/system."""
+"""Test what can be known of the completion scripts without their shells, which complete in tests/system."""
 
 from __future__ import annotations
 
