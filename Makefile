@@ -11,7 +11,7 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-endpoint test-strangers clients test-cluster \
 	test-airflow mutants lint types format \
-	reference docs notebook bench wheel image test-install constraints clean distclean
+	reference docs notebook bench wheel image test-install test-image constraints clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,11 @@ image: ## build an image that runs coldlog and its jobs (BUILDER=podman; ARGUMEN
 	rm -f dist/coldlog-*.whl
 	@$(MAKE) --no-print-directory wheel DIST=dist
 	$(BUILDER) build --tag $(IMAGE) $(ARGUMENTS) .
+
+test-image: export BUILDER := $(BUILDER)
+test-image: export IMAGE := $(IMAGE)
+test-image: image ## build the image, and run every job and the endpoint in it (BUILDER=podman)
+	$(PYTHON) -m pytest tests/image
 
 # The versions of Python that test-install installs the package on; WAREHOUSE=DIR asks these tables, and starts no Spark.
 PYTHONS ?= 3.11 3.12 3.13

@@ -93,8 +93,7 @@ SHELLS = {"bash": _of_bash, "zsh": _of_zsh, "fish": _of_fish}
 def test_shell_completes_commands_options_settings_choices_and_topics(
     shell: str, golden_uri: str, tmp_path: Path
 ) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed; .ci/run installs it")
+    assert shutil.which(shell) is not None, f"{shell} is not installed"
     programs = tmp_path / "programs"
     programs.mkdir()
     command = programs / "coldlog"
