@@ -341,5 +341,5 @@ def test_reader_answers_from_the_opened_version_until_it_is_refreshed(spark: Spa
 
 
 def test_missing_warehouse_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a segments table of coldlog"):
+    with pytest.raises(UsageError, match="is not coldlog's table segments"):
         OffsetReader(str(tmp_path))

@@ -149,5 +149,5 @@ def test_sql_names_the_table_that_lacks_a_column_of_this_release(spark: SparkSes
 def test_table_without_a_required_column_is_refused_with_its_name(spark: SparkSession, warehouse: Path) -> None:
     made = Warehouse(spark=spark, uri=str(warehouse))
     spark.sql(f"CREATE TABLE {made.identifier(SEGMENT_EVENTS)} (metadata_offset BIGINT) USING DELTA")
-    with pytest.raises(UsageError, match=r"not a segment_events table of coldlog: metadata_partition.*rebuild_tables"):
+    with pytest.raises(UsageError, match=r"not coldlog's table segment_events: metadata_partition.*rebuild_tables"):
         made.create_missing()

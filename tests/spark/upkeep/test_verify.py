@@ -54,5 +54,5 @@ def test_every_damage_is_listed(copy: Path, has_checksums: bool) -> None:
 
 
 def test_place_without_a_warehouse_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a segments table of coldlog"):
+    with pytest.raises(UsageError, match="is not coldlog's table segments"):
         verify_tables(str(tmp_path))

@@ -195,7 +195,8 @@ class OffsetResolver:
             names = {topic for topic, _ in known}
             unknown = "; nor ".join(unknown_text(*place, names) for place in missing[:_SHOWN])
             where = "the warehouse does" if self._local is None else "the warehouse and the log directory do"
-            raise UsageError(f"{where} not know {unknown}; failOnDataLoss=false reads what there is")
+            hint = "; failOnDataLoss=false reads the others" if chosen else ""
+            raise UsageError(f"{where} not know {unknown}{hint}")
         return chosen
 
     def _require_named(self, limit: Limit, side: str, places: Sequence[TopicPartition]) -> None:

@@ -138,7 +138,7 @@ class TableDefinition:
         required = [column.name for column in added if column.required]
         if required:
             raise UsageError(
-                f"{qualified_name} is not a {self.name} table of coldlog: {', '.join(required)} missing; "
+                f"{qualified_name} is not coldlog's table {self.name}: {', '.join(required)} missing; "
                 "run rebuild_tables, which makes the tables anew from the archive"
             )
         if not added:

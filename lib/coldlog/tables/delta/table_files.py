@@ -109,7 +109,7 @@ def list_table_files(
     missing_columns = required - {field.name for field in delta.schema().fields}
     if columns and missing_columns:
         raise UsageError(
-            f"{location} is not a {table.name} table of coldlog: {', '.join(sorted(missing_columns))} missing; "
+            f"{location} is not coldlog's table {table.name}: {', '.join(sorted(missing_columns))} missing; "
             "run rebuild_tables, which makes the tables anew from the archive"
         )
     # pa.table() would import pandas, to see whether this is a DataFrame.
@@ -324,7 +324,7 @@ def _no_table(location: str, table: TableDefinition, missing: Exception) -> Usag
         except OSError as refused:
             return UsageError(f"{location} cannot be read ({refused.strerror}); give this user the right to read it")
     return NoTableError(
-        f"{location} is not a {table.name} table of coldlog ({cause}); "
+        f"{location} is not coldlog's table {table.name} ({cause}); "
         "run the pipeline into this warehouse first, or correct warehouse.uri"
     )
 

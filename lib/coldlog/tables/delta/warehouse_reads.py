@@ -211,7 +211,7 @@ class WarehouseReads:
             return rows.selectExpr(*names)
         except AnalysisException as missing:
             raise UsageError(
-                f"{self.location(table)} is not a {table.name} table of coldlog ({missing.getCondition()}); "
+                f"{self.location(table)} is not coldlog's table {table.name} ({missing.getCondition()}); "
                 "run the pipeline into this warehouse first, or correct warehouse.uri"
             ) from missing
 
