@@ -51,6 +51,8 @@ SEED ?= 1
 TRIALS ?= 200
 # How many requests strangers send in test-strangers.
 REQUESTS ?= 100000
+# How often a segment is archived meanwhile; 0: never.
+SEGMENT_EVERY_S ?= 0
 # Versions whose golden archives golden-clusters makes anew.
 VERSIONS ?= 3.6.2 3.7.2 3.8.1 3.9.0 4.0.0 4.2.1 4.3.1 4.4.0 3.9.0-to-4.3.1
 
@@ -74,6 +76,7 @@ test-endpoint: setup ## read the sample through coldlog serve with Kafka clients
 test-strangers: export SEED := $(SEED)
 test-strangers: export REQUESTS := $(REQUESTS)
 test-strangers: export HANG_S := 60
+test-strangers: export SEGMENT_EVERY_S := $(SEGMENT_EVERY_S)
 test-strangers: setup ## send coldlog serve what no sound client sends (SEED=7 REQUESTS=1000000)
 	$(PYTHON) -m pytest -s tests/endpoint/test_stranger_campaign.py $(ARGUMENTS)
 

@@ -1,6 +1,7 @@
 """Does an endpoint serve on, and lose nothing, whatever strangers send?
 
-`make test-strangers SEED=7 REQUESTS=1000000` sends other requests, more of them, and a store hangs for a minute.
+`make test-strangers SEED=7 REQUESTS=1000000` sends other requests, more of them, and a store hangs for a minute. With
+SEGMENT_EVERY_S=60 a segment is archived each minute meanwhile, and `coldlog run` indexes it.
 """
 
 from __future__ import annotations
@@ -8,22 +9,31 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pytest
 
+from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
 from endpoint.conftest import Endpoint, serving
+from endpoint.raw_client import connected, fetch, list_offsets
 from endpoint.sound_clients import ASKED, OF_TABLES, SoundClients, sound_clients
 from endpoint.test_metrics import metric_samples, metrics_address
 from s3_proxy import Fault, S3Proxy
 from s3_server import Bucket
 
 HANG_S = float(os.environ.get("HANG_S", "2"))
+SEGMENT_EVERY_S = float(os.environ.get("SEGMENT_EVERY_S", "0"))
+"""0: the archive stays as it is."""
 SEED, REQUESTS = int(os.environ.get("SEED", "28")), int(os.environ.get("REQUESTS", "4000"))
 _TESTS = Path(__file__).parents[1]
 _QUIET_S, _BACK_S = 2.0, 60.0
@@ -79,6 +89,78 @@ def _answered(samples: dict[tuple[str, ...], float]) -> float:
     return sum(value for name, value in samples.items() if name[0] == "request_seconds_count")
 
 
+@dataclass(slots=True)
+class _GrowingArchive:
+    """The sample and a topic of its own, which gets a segment from time to time; `seconds` are those that it took from
+    the end of the run that indexed the segment until the endpoint had its records."""
+
+    folder: Path
+    warehouse: Path
+    segments: list[Segment] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def add_segment(self) -> None:
+        """Write it and index it."""
+        first, at = 10 * len(self.segments), 1_700_000_000_000
+        records = tuple(Record(timestamp_ms=at + first + number, value=b"v") for number in range(10))
+        self.segments.append(Segment(batches=(Batch(base_offset=first, records=records),)))
+        write_archive(self.folder, {TopicPartition(topic="growing", partition=0): self.segments})
+        command = [sys.executable, "-m", "coldlog", "run", "--quiet", "-w", str(self.warehouse)]
+        ran = subprocess.run(
+            [*command, "--set", f"archive.uri={self.folder}"], capture_output=True, text=True, check=False, timeout=600
+        )
+        if ran.returncode:
+            self.wrong.append(f"run {len(self.segments)} ended with {ran.returncode}: {ran.stderr}")
+
+    @contextmanager
+    def growing(self, port: int) -> Iterator[None]:
+        """Until the end of the block, at least once."""
+        has_ended = threading.Event()
+        thread = threading.Thread(target=self._grow, args=(port, has_ended))
+        thread.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            thread.join()
+
+    def _grow(self, port: int, has_ended: threading.Event) -> None:
+        while True:
+            due = time.monotonic() + SEGMENT_EVERY_S
+            self.add_segment()
+            self._await_newest(port)
+            if has_ended.wait(max(0.0, due - time.monotonic())):
+                return
+
+    def _await_newest(self, port: int) -> None:
+        began = time.monotonic()
+        end = 10 * len(self.segments)
+        with connected(port) as client:
+            while time.monotonic() - began < _BACK_S:
+                latest = client.ask(2, 11, list_offsets([("growing", 0, -1)])).topics[0].partitions[0].offset
+                if latest == end:
+                    answer = client.ask(1, 12, fetch(12, [("growing", 0, end - 10)]))
+                    if not answer.responses[0].partitions[0].records:
+                        self.wrong.append(f"no records at offset {end - 10}")
+                    self.seconds.append(time.monotonic() - began)
+                    return
+                time.sleep(0.5)
+        self.wrong.append(f"offset {end} did not show within {_BACK_S:g} s")
+
+
+def _grown_from(archive: Path, warehouse: str, folder: Path) -> _GrowingArchive:
+    """The sample's archive by links, its tables copied, and the first segment."""
+    tier = folder / "archive" / ARCHIVE_FOLDER
+    tier.mkdir(parents=True)
+    for log in (archive / ARCHIVE_FOLDER).iterdir():
+        shutil.copytree(log, tier / log.name)
+    shutil.copytree(warehouse, folder / "warehouse")
+    grown = _GrowingArchive(folder / "archive", folder / "warehouse")
+    grown.add_segment()
+    return grown
+
+
 def _show(title: str, sound: SoundClients) -> None:
     print(
         f"{title}: {len(sound.seconds):,} sound answers, p50 {sound.quantile_ms(50):.1f} ms, "
@@ -90,7 +172,9 @@ def _show(title: str, sound: SoundClients) -> None:
 def test_strangers_leave_nothing_behind_and_hold_nobody_up(
     golden_uri: str, golden_archive: Path, tmp_path: Path
 ) -> None:
-    with serving(tmp_path / "notes", golden_uri, golden_archive, "serve.metrics=127.0.0.1:0") as endpoint:
+    grown = _grown_from(golden_archive, golden_uri, tmp_path) if SEGMENT_EVERY_S else None
+    places = (golden_uri, golden_archive) if grown is None else (str(grown.warehouse), grown.folder)
+    with serving(tmp_path / "notes", *places, "serve.metrics=127.0.0.1:0") as endpoint:
         address, sound = metrics_address(endpoint), sound_clients(endpoint.port)
         with sound.asking(_CLIENTS_BEFORE):  # So that pools have their threads, and these their files.
             time.sleep(_QUIET_S)
@@ -104,7 +188,7 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
         command = [sys.executable, "-m", "endpoint.strangers", *map(str, (endpoint.port, SEED, REQUESTS))]
         environment = {**os.environ, "PYTHONPATH": f"{_TESTS}{os.pathsep}{_TESTS.parent / 'lib'}"}
         began = time.monotonic()
-        with beside.asking():
+        with beside.asking(), nullcontext() if grown is None else grown.growing(endpoint.port):
             ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         seconds, sent = time.monotonic() - began, json.loads(ran.stdout)
         _show("with strangers", beside)
@@ -118,6 +202,9 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
             f"{after.memory >> 20} MB, {before.threads} to {after.threads} threads, {before.descriptors} to "
             f"{after.descriptors} descriptors"
         )
+        if grown is not None:
+            print(f"{len(grown.seconds)} segments archived meanwhile, shown after {max(grown.seconds):.1f} s at most")
+            assert grown.wrong == []
         said = endpoint.said()
         assert [line for line in said.splitlines() if any(each in line for each in _UNEXPECTED)] == []
         assert sound.wrong + beside.wrong == []
