@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from coldlog.launch.driver_jvm import has_large_tables
 from coldlog.launch.entry_point import job_argument_parser, require_warehouse, run_job
 from coldlog.runtime.job import Job
 
@@ -27,4 +28,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=require_warehouse, has_rows_in_spark=True))
+    sys.exit(run_job(call, make_parser(), first=require_warehouse, has_rows_in_spark=has_large_tables))

@@ -3,7 +3,8 @@
 A job whose rows are read and written by Python tasks gives Spark only bookkeeping: some hundred short plans, each run
 once. For these, Java's optimizing compiler (C2) and a collector with threads of its own take more processor time than
 they save. So such a job starts with the quick compiler (C1) and the serial collector, if its executors run in the same
-JVM (a local master). Jobs whose rows go through Spark, and sessions for SQL, keep Java's defaults.
+JVM (a local master). Jobs whose rows go through Spark keep Java's defaults if there are many, and so do sessions for
+SQL.
 
 The options are `spark.driver.defaultJavaOptions`, which Spark puts before `spark.driver.extraJavaOptions`. What the
 user chose is kept: an option about the compiler, the code cache or the collector replaces the one of the same kind
@@ -12,11 +13,14 @@ here, and with a SPARK_CONF_DIR of the user's own nothing is added unless `drive
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 
 from coldlog.model.states import DriverJvm
 from coldlog.runtime.installation import CONF
 from coldlog.runtime.settings import Settings
+from coldlog.tables.definitions.catalog import ALL_TABLES
+from coldlog.tables.delta.locations import local_folder, table_location
 
 DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 
@@ -27,6 +31,8 @@ _SMALL = {
     "-XX:+UseSerialGC": ("GC ",),
 }
 """Each option, and what an option of the user that replaces it contains."""
+_MOST_SMALL_BYTES = 16 << 20
+"""A million rows of an index. Checking or compacting so many takes less time than the optimizing compiler."""
 _USERS_OPTIONS = (DEFAULT_OPTIONS, "spark.driver.extraJavaOptions")
 _USERS_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
@@ -49,6 +55,29 @@ def driver_jvm_options(
     text = " ".join(chosen) + " "
     ours = [option for option, kinds in _SMALL.items() if not any(kind in text for kind in kinds)]
     return {DEFAULT_OPTIONS: " ".join([*ours, settings.spark.get(DEFAULT_OPTIONS, "")]).strip()} if ours else {}
+
+
+def has_large_tables(settings: Settings) -> bool:
+    """Whether the tables have so many bytes that Java's optimizing compiler pays. In a bucket they always do."""
+    total = 0
+    for table in ALL_TABLES:
+        folder = local_folder(table_location(settings.warehouse_uri, table.name))
+        if folder is None:
+            return True
+        for size in _file_sizes(folder):
+            total += size
+            if total > _MOST_SMALL_BYTES:
+                return True
+    return False
+
+
+def _file_sizes(folder: str) -> Iterator[int]:
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield os.stat(os.path.join(root, name)).st_size
+            except FileNotFoundError:  # removed meanwhile by maintenance
+                continue
 
 
 def _has_our_conf(environment: Mapping[str, str]) -> bool:

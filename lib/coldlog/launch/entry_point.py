@@ -95,12 +95,12 @@ def run_job(
     argv: Sequence[str] | None = None,
     *,
     first: Callable[[PlainJob], int | None] = lambda _: None,
-    has_rows_in_spark: bool = False,
+    has_rows_in_spark: Callable[[Settings], bool] = lambda _: False,
 ) -> int:
     """Parse the arguments, start Spark, make the call, stop Spark; return the exit code.
 
     `first` is called before Spark starts. If it returns an exit code, the job ends with that. `has_rows_in_spark`:
-    Spark itself, and not Python tasks, reads or writes the job's rows, so that Java's optimizing compiler pays.
+    whether Spark itself, and not Python tasks, reads or writes many rows, so that Java's optimizing compiler pays.
     """
 
     def call_first(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
@@ -111,7 +111,8 @@ def run_job(
         from coldlog.launch.spark_job import call_with_spark  # a job that ends without Spark does not load it
 
         name = parser.prog.split()[-1]
-        return call_with_spark(call, settings, arguments, stop, name, has_rows_in_spark=has_rows_in_spark)
+        has_many = has_rows_in_spark(settings)
+        return call_with_spark(call, settings, arguments, stop, name, has_rows_in_spark=has_many)
 
     def explain_with_spark(error: Exception) -> ColdlogError | str | None:
         from coldlog.launch.spark_job import explain

@@ -600,7 +600,8 @@ class DriverSettings:
     jvm: DriverJvm = setting(
         DriverJvm.AUTO,
         "small: Java's quick compiler and serial collector; default: Java's own choice; auto: small for the jobs on a "
-        "local master except validate_tables, maintain_tables and replay_topics",
+        "local master; default for replay_topics, and for validate_tables and maintain_tables of tables in a bucket or "
+        "above 16 MB",
     )
 
 
