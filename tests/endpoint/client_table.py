@@ -57,6 +57,11 @@ def _kcat_version() -> str:
     return f"{found[1]}, librdkafka {found[2]}"
 
 
+def _flink_version() -> str:
+    found = re.findall(r"<(?:flink|connector).version>(.+)</", (_APART / "flink_reader" / "pom.xml").read_text("utf-8"))
+    return "{}, connector {}".format(*found)
+
+
 def _spark_version() -> str:
     return importlib.metadata.version("pyspark")
 
@@ -74,6 +79,7 @@ _CLIENTS: dict[str, tuple[str, Callable[[], str]]] = {
     "topics": ("kafka-topics.sh", lambda: KAFKA_VERSION),
     "spark-batch": ("Spark's Kafka source, batch", _spark_version),
     "spark-stream": ("Spark's Kafka source, stream", _spark_version),
+    "flink": ("Flink's Kafka source", _flink_version),
     "mirror-maker": ("MirrorMaker 2", lambda: KAFKA_VERSION),
 }
 """Rows of the table: each client's name and version."""

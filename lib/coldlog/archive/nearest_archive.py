@@ -39,7 +39,7 @@ def advise(uri: str, layout_name: str, options: LayoutOptions, s3: S3Options) ->
     found = find_archive_near(uri, layout_name, options, s3)
     if found is None:
         is_there = is_s3_uri(uri) or os.path.isdir(root)
-        return "no archive is near it; correct archive.uri" if is_there else _missing_advice(root)
+        return "no archive is near it" if is_there else _missing_advice(root)
     changes = [] if found.uri == root else [f"archive.uri={found.uri}"]
     changes += [] if found.layout == layout_name else [f"archive.layout={found.layout}"]
     where = "this place" if found.uri == root else found.uri

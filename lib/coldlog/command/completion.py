@@ -4,7 +4,8 @@
     source <(coldlog completion zsh)
     coldlog completion fish | source
 
-Topics are those of the warehouse that the line names by -w, --set, --config or --env, else that of the settings.
+The script starts the command as the line has it, so that `.venv/bin/coldlog` is completed too. Topics are those of the
+warehouse that the line names by -w, --set, --config or --env, else that of the settings.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SCRIPTS = {
     "bash": """\
 _coldlog() {
   local IFS=$'\\n'
-  COMPREPLY=($(coldlog __complete line "${COMP_LINE:0:COMP_POINT}" "$COMP_WORDBREAKS" 2>/dev/null))
+  COMPREPLY=($("$1" __complete line "${COMP_LINE:0:COMP_POINT}" "$COMP_WORDBREAKS" 2>/dev/null))
   [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace 2>/dev/null
 }
 complete -o default -F _coldlog coldlog
@@ -25,7 +26,7 @@ complete -o default -F _coldlog coldlog
     "zsh": """\
 _coldlog() {
   local -a found
-  found=(${(f)"$(coldlog __complete words "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)"})
+  found=(${(f)"$("${(Q)words[1]}" __complete words "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)"})
   if (( $#found )); then
     compadd -S '' -- ${(M)found:#*=}
     compadd -- ${found:#*=}
@@ -39,7 +40,7 @@ compdef _coldlog coldlog
     "fish": """\
 function __coldlog_complete
   set -l words (commandline -opc) (commandline -ct)
-  set -l found (coldlog __complete words $words[2..-1] 2>/dev/null)
+  set -l found ($words[1] __complete words $words[2..-1] 2>/dev/null)
   if test (count $found) -gt 0
     printf '%s\\n' $found
   else

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     archive = ["--set", f"archive.uri={SAMPLE}"]
     job = ["run", *archive, "--set", f"warehouse.uri={warehouse}"]
     _show(job)
-    code = subprocess.run([sys.executable, "-m", "coldlog", *job], check=False).returncode
+    code = _wait_for(subprocess.Popen([sys.executable, "-m", "coldlog", *job]))
     for asked in _ASKED if code == 0 else ():
         command = [*asked, "-w", warehouse, *(archive if asked[0] == "cat" else ())]
         _show(command)
@@ -49,5 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
+def _wait_for(job: subprocess.Popen[bytes]) -> int:
+    """Return its exit code. A job that is stopped says so itself and releases its lock."""
+    try:
+        return job.wait()
+    except KeyboardInterrupt:
+        job.send_signal(signal.SIGINT)  # a terminal has sent it, too; a job takes the second as the first
+        return job.wait()
+
+
 def _show(command: list[str]) -> None:
-    print(f"\n$ coldlog {shlex.join(command)}", flush=True)
+    from coldlog.runtime.installation import COMMAND
+
+    print(f"\n$ {COMMAND} {shlex.join(command)}", flush=True)

@@ -137,6 +137,9 @@ def maintain(job: Job) -> None:
         stage.add(f"index rows of {counted(summary.dropped_segments, 'deleted segment')} dropped")
         stage.add(f"{before} files compacted to {after}", f"{counted(removed, 'old file')} removed")
         stage.add(human_bytes(sum(table.removed_bytes for table in summary.tables)) + " saved")
+        if before > after:
+            hours = job.settings.maintenance.vacuum_after_hours
+            stage.add(f"files that were compacted stay for {hours} h (maintenance.vacuum_after_hours)")
     show_maintenance(job, summary)
 
 

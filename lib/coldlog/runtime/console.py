@@ -53,12 +53,15 @@ class Console:
         is_terminal = self.progress.isatty() and not self.is_json
         if is_terminal and not self.is_quiet:
             self._write(f"{name:<{_STAGE_WIDTH}}...")
-        finished = False
+        end = "FAILED"
         try:
             yield stage
-            finished = True
+            end = ""
+        except KeyboardInterrupt:
+            end = "stopped"
+            raise
         finally:
-            self._write_stage(name, stage, self.clock() - start, is_terminal=is_terminal, failed=not finished)
+            self._write_stage(name, stage, self.clock() - start, is_terminal=is_terminal, end=end)
 
     def note(self, text: str) -> None:
         """Write a line of progress that is not a stage."""
@@ -82,10 +85,10 @@ class Console:
         """Write rows as a plain table: numbers right-aligned, None as an empty cell."""
         self.result(plain_table(headers, rows))
 
-    def _write_stage(self, name: str, stage: Stage, seconds: float, *, is_terminal: bool, failed: bool) -> None:
+    def _write_stage(self, name: str, stage: Stage, seconds: float, *, is_terminal: bool, end: str) -> None:
         if self.is_quiet:
             return
-        facts = ", ".join([*stage.facts, "FAILED"] if failed else stage.facts)
+        facts = ", ".join([*stage.facts, end] if end else stage.facts)
         line = f"{name:<{_STAGE_WIDTH}}{facts}   {human_duration(seconds)}"
         self._write_line(
             "info",
@@ -94,7 +97,7 @@ class Console:
             stage=name,
             facts=stage.facts,
             seconds=round(seconds, 3),
-            failed=failed,
+            failed=bool(end),
         )
 
     def _write_line(self, level: str, message: str, text: str, **more: str | float | list[str]) -> None:

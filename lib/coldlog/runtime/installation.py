@@ -7,6 +7,7 @@ keeps what it downloads or packs in the user's cache: `COLDLOG_CACHE`, else `col
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 import tempfile
@@ -62,8 +63,20 @@ SAMPLE = PACKAGE / "sample" if CHECKOUT is None else CHECKOUT / "tests" / "golde
 POM = CONF / "jars" / "pom.xml"
 EXECUTORS = _find_cache() / "executors" if CHECKOUT is None else CHECKOUT / ".executors"
 """Where packages for the workers of a cluster are made."""
-COMMAND = "coldlog" if CHECKOUT is None else ".venv/bin/coldlog"
-"""The command as a user starts it; in a checkout, from its folder."""
+
+
+def _command() -> str:
+    if CHECKOUT is None:
+        return "coldlog"
+    try:
+        is_here = Path.cwd() == CHECKOUT
+    except FileNotFoundError:  # the current folder was removed
+        is_here = False
+    return ".venv/bin/coldlog" if is_here else shlex.quote(str(CHECKOUT / ".venv" / "bin" / "coldlog"))
+
+
+COMMAND = _command()
+"""The command as a user starts it in the current folder."""
 SETUP = "coldlog setup" if CHECKOUT is None else "make setup"
 """The command that resolves the jars."""
 

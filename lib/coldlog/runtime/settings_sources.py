@@ -219,7 +219,8 @@ def _read_conf(path: Path, origin: str) -> list[tuple[str, object]]:
     except RecursionError as error:
         raise UsageError(f"{origin} is nested too deeply: write settings as group.key = value") from error
     except ValueError as error:  # not TOML, not UTF-8, or a number of too many digits
-        raise UsageError(f"{origin} is not TOML: {error}") from error
+        hint = "; texts stand in quotes" if str(error).startswith("Invalid value") else ""
+        raise UsageError(f"{origin} is not TOML: {error}{hint}") from error
     return found
 
 

@@ -29,12 +29,13 @@ def timestamp_from_text(text: str, now_ms: int | None = None) -> int:
         return _milliseconds(text)
     if text.lower() == "now" or _AGO.fullmatch(text):
         return _before(text, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+    moment, meant = None, ""
     try:
         moment = datetime.fromisoformat(text.upper()) if _ISO.fullmatch(text) else None
-    except ValueError:
-        moment = None
+    except ValueError as wrong:
+        meant = f"{wrong}; "
     if moment is None:
-        meant = f"did you mean '{text} ago'? " if _AGO.fullmatch(f"{text} ago") else ""
+        meant = f"did you mean '{text} ago'? " if _AGO.fullmatch(f"{text} ago") else meant
         if zone := _NAMED_ZONE.fullmatch(text):
             meant = f"give the zone {zone['name']} as an offset such as +01:00; "
         raise UsageError(f"not a timestamp: {text!r}; {meant}{_EXPECTED}")

@@ -17,6 +17,7 @@ import pytest
 
 COMPLETED = {
     "coldlog off": "coldlog offsets",
+    "{program} off": "{program} offsets",
     "coldlog cat --gr": "coldlog cat --grep",
     "coldlog lookup orders --set archive.u": "coldlog lookup orders --set archive.uri=",
     "coldlog cat --isolation-level=read_c": "coldlog cat --isolation-level=read_committed",
@@ -29,7 +30,9 @@ _DEADLINE_S = 60
 def _of_bash(lines: list[str], folder: Path, environment: dict[str, str]) -> list[str]:
     script = """
     source <(coldlog completion bash)
-    for line; do COMP_LINE=$line; COMP_POINT=${#line}; COMPREPLY=(); _coldlog; echo "${COMPREPLY[@]}"; done
+    for line; do
+      COMP_LINE=$line; COMP_POINT=${#line}; COMPREPLY=(); _coldlog "${line%% *}"; echo "${COMPREPLY[@]}"
+    done
     """
     return _words_put_in(lines, ["bash", "-c", script, "bash", *lines], environment)
 
@@ -100,6 +103,6 @@ def test_shell_completes_commands_options_settings_choices_and_topics(
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m coldlog "$@"\n')
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    lines = [line.format(uri=golden_uri) for line in COMPLETED]
-    completed = SHELLS[shell](lines, tmp_path, environment)
-    assert [line.rstrip() for line in completed] == [line.format(uri=golden_uri) for line in COMPLETED.values()]
+    places = {"uri": golden_uri, "program": str(command)}
+    completed = SHELLS[shell]([line.format(**places) for line in COMPLETED], tmp_path, environment)
+    assert [line.rstrip() for line in completed] == [line.format(**places) for line in COMPLETED.values()]

@@ -118,5 +118,23 @@ def test_a_job_that_is_stopped_while_spark_starts_prints_one_line(
             kill_session(job)
     assert (job.returncode, output) == (code, b"")
     started, *lines = told.decode().splitlines()
-    assert started.startswith("spark       FAILED")
+    assert started.startswith("spark       stopped")
     assert lines == [f"spark-submit.sh early: stopped by {number.name}"]
+
+
+def test_a_demo_that_is_stopped_ends_with_the_last_line_of_its_job(tmp_path: Path) -> None:
+    """The signal goes to the demo alone; a terminal sends it to the job, too."""
+    command = [sys.executable, "-m", "coldlog", "demo", "--folder", str(tmp_path / "demo")]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    said = tmp_path / "said"
+    with said.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True) as demo:
+        try:
+            wait_until(lambda: "spark       " in said.read_text(), every_s=0.1)
+            demo.send_signal(signal.SIGINT)
+            demo.wait(timeout=60)
+        finally:
+            kill_session(demo)
+    assert (demo.returncode, said.read_text().splitlines()[-1]) == (
+        130,
+        "spark-submit.sh run_pipeline: stopped by SIGINT",
+    )

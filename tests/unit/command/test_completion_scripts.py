@@ -30,7 +30,7 @@ def _script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_command_that_a_script_runs_suggests_what_can_follow(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (called,) = re.findall(r"\(coldlog (__complete .*?) 2>/dev/null\)", _script(shell, capsys))
+    (called,) = re.findall(r" (__complete .*?) 2>/dev/null\)", _script(shell, capsys))
     for of_shell, words in WORDS[shell].items():
         assert of_shell in called, f"{shell} divides the line into words"
         called = called.replace(of_shell, shlex.join(words))

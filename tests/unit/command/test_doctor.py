@@ -81,7 +81,7 @@ def _segment_of_a_log(folder: Path) -> None:
          "set archive.uri={0}/backup/archive/kafka-tiered-storage"),
         ("broker", "this place has segments: set archive.layout=log_directories"),
         ("broker/orders-0/x", "{0}/broker has segments: set archive.uri={0}/broker and archive.layout=log_directories"),
-        ("empty", "no archive is near it; correct archive.uri"),
+        ("empty", "no archive is near it"),
         ("file", "{0}/file is a file: set archive.uri to a folder"),
         ("file/archive", "{0}/file is a file: correct archive.uri"),
     ],

@@ -20,7 +20,11 @@ EARLIER = Path(__file__).parents[2] / "golden" / "warehouses" / "2026-11-24.tar.
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    [("", "there is no folder {place}/segments"), ("none", "there is no folder {place}"), ("file", "{place} is not a")],
+    [
+        ("", "is not coldlog's table segments (there is no folder {place}/segments)"),
+        ("none", "there are no tables in {place}: no such folder;"),
+        ("file", "is not coldlog's table segments ({place} is not a folder)"),
+    ],
 )
 def test_a_place_without_tables_is_named_with_the_cause(
     name: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -30,7 +34,7 @@ def test_a_place_without_tables_is_named_with_the_cause(
     assert main(["lookup", "orders", "0", "-w", str(place)]) == 2
     written = capsys.readouterr()
     assert (written.out, written.err.count("\n")) == ("", 1)
-    assert f"({cause.format(place=place)}" in written.err
+    assert cause.format(place=place) in written.err
     assert "run the pipeline into this warehouse first, or correct warehouse.uri" in written.err
 
 

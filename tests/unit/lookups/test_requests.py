@@ -50,6 +50,7 @@ def test_timestamp_may_be_a_time_before_now(text: str, before_ms: int) -> None:
         ("2023-11-15 10:00 CET", "give the zone CET as an offset such as \\+01:00; give epoch milliseconds"),
         ("2023-11-15T10:00:00 Europe/Berlin", "the zone Europe/Berlin as an offset"),
         ("2 moons ago", "seconds, minutes, hours, days or weeks"),
+        ("2023-11-31", "day is out of range"),
     ],
 )
 def test_text_that_could_be_misread_says_what_was_expected(text: str, expected: str) -> None:

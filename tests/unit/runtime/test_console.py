@@ -34,6 +34,13 @@ def test_a_stage_that_fails_shows_failed_and_raises() -> None:
     assert progress.getvalue() == "build       FAILED   1.0 s\n"
 
 
+def test_a_stage_in_which_the_job_is_stopped_says_so() -> None:
+    progress = io.StringIO()
+    with pytest.raises(KeyboardInterrupt), _console(iter([0.0, 1.0]), progress).stage("build"):
+        raise KeyboardInterrupt
+    assert progress.getvalue() == "build       stopped   1.0 s\n"
+
+
 def test_a_terminal_shows_a_running_stage_and_then_only_its_line() -> None:
     progress = _Terminal()
     with _console(iter([0.0, 1.0]), progress).stage("build"):

@@ -233,6 +233,7 @@ def test_an_error_in_a_file_names_the_file(repository: Path) -> None:
     ("content", "told"),
     [
         (b"\xef\xbb\xbfbuild.tasks_per_core = 4\n", "begins with a byte order mark"),
+        (b"warehouse.uri = /data/coldlog", r"is not TOML: .*line 1, column 17.*; texts stand in quotes"),
         ("build.tasks_per_core = 4\n".encode("utf-16"), "is not TOML: .*utf-8"),
         (b"build.tasks_per_core = " + b"9" * 5_000, "is not TOML: .*digits"),
         (b"build.tasks_per_core = [0x" + b"9" * 5_000 + b"]", "is not TOML: .*digits"),

@@ -317,8 +317,12 @@ def _no_table(location: str, table: TableDefinition, missing: Exception) -> Usag
         try:
             os.stat(folder)
         except FileNotFoundError:
-            absent = folder if os.path.isdir(warehouse) else warehouse
-            cause = f"there is no folder {absent}"
+            if not os.path.isdir(warehouse):
+                return NoTableError(
+                    f"there are no tables in {warehouse}: no such folder; run the pipeline into this warehouse first, "
+                    "or correct warehouse.uri"
+                )
+            cause = f"there is no folder {folder}"
         except NotADirectoryError:
             cause = f"{warehouse} is not a folder"
         except OSError as refused:
