@@ -50,7 +50,7 @@ def require_known_topics(settings: Settings, topics: str) -> None:
         unmatched = tuple(name for name in unmatched if not any(fnmatchcase(topic, name) for topic in known))
         if not unmatched:
             return
-    raise UsageError(f"the warehouse does not know {unknown_text(unmatched[0], None, known)}")
+    raise UsageError(f"the warehouse {settings.warehouse_uri} does not know {unknown_text(unmatched[0], None, known)}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -26,9 +26,10 @@ def find_unknown(settings: Settings, topic: str | None, partition: int | None = 
         numbers = set().union(*known.values()) if topic is None else known.get(topic)
         if numbers is not None and (partition is None or partition in numbers):
             return None
+    warehouse = f"the warehouse {settings.warehouse_uri}"
     if topic is None:
-        return UsageError(f"no topic of the warehouse has a partition {partition}; `coldlog partitions` lists all")
-    return UsageError(f"the warehouse does not know {unknown_text(topic, partition, known)}")
+        return UsageError(f"no topic of {warehouse} has a partition {partition}; `coldlog partitions` lists all")
+    return UsageError(f"{warehouse} does not know {unknown_text(topic, partition, known)}")
 
 
 def unpublished_topic(settings: Settings, topic: str) -> UsageError:

@@ -149,5 +149,7 @@ def test_a_partition_of_a_topic_that_is_not_there_names_the_nearest_topic(
     golden_uri: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cat", "orderz", "-p", "0", "-w", golden_uri]) == 2
-    told = "the warehouse does not know the topic 'orderz': did you mean orders? `coldlog topics` lists all"
+    told = (
+        f"the warehouse {golden_uri} does not know the topic 'orderz': did you mean orders? `coldlog topics` lists all"
+    )
     assert capfd.readouterr() == ("", f"coldlog cat: {told}\n")

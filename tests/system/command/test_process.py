@@ -72,7 +72,9 @@ def test_words_are_utf8_and_output_is_readable_in_a_locale_of_ascii(golden_uri: 
     ran = subprocess.run(command, env=ascii_only, capture_output=True, check=False, timeout=100)
     assert ran.returncode == 2
     told = ran.stderr.decode("ascii").replace("\\xf6", "ö").replace("\\xdf", "ß")
-    assert told == "coldlog lookup: the warehouse does not know the topic 'größe'; `coldlog topics` lists all\n"
+    assert told == (
+        f"coldlog lookup: the warehouse {golden_uri} does not know the topic 'größe'; `coldlog topics` lists all\n"
+    )
 
 
 def test_questions_are_answered_from_a_warehouse_that_may_only_be_read(golden_uri: str, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_name_that_is_not_there_is_wrong_and_the_nearest_is_named(
 ) -> None:
     assert main([*command, *form, "-w", warehouse]) == 2
     printed = capsys.readouterr()
-    assert printed.err == f"coldlog {command[0]}: the warehouse does not know {told}\n"
+    assert printed.err == f"coldlog {command[0]}: the warehouse {warehouse} does not know {told}\n"
     lines = printed.out.splitlines()
     assert [line.split(",")[0] for line in lines] == (["topic"] if form == ["--csv"] else [])
 
@@ -37,7 +37,7 @@ def test_a_partition_that_no_topic_has_is_wrong(
     command: str, warehouse: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "-p", "7", "--json", "-w", warehouse]) == 2
-    told = "no topic of the warehouse has a partition 7; `coldlog partitions` lists all"
+    told = f"no topic of the warehouse {warehouse} has a partition 7; `coldlog partitions` lists all"
     assert capsys.readouterr() == ("", f"coldlog {command}: {told}\n")
 
 

@@ -139,8 +139,9 @@ def test_topics_to_deepen_that_are_not_there_are_refused_before_spark_starts(
     topics: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["deepen_indexes", "--topics", topics, "--set", f"archive.uri={SAMPLE}"]
-    printed = _refused([*command, "-w", write_small_warehouse(tmp_path)], monkeypatch, capsys)
-    assert printed == f"spark-submit.sh deepen_indexes: the warehouse does not know {told}"
+    warehouse = write_small_warehouse(tmp_path)
+    printed = _refused([*command, "-w", warehouse], monkeypatch, capsys)
+    assert printed == f"spark-submit.sh deepen_indexes: the warehouse {warehouse} does not know {told}"
 
 
 @pytest.mark.parametrize(
