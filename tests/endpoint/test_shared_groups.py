@@ -25,11 +25,11 @@ _NOT_COORDINATOR = 16
 _PATIENCE_S = 60
 
 
-class _Nodes:
-    """Endpoints 1 and 2 of one warehouse."""
+class Nodes:
+    """Endpoints 1 and 2 of one warehouse; `place` is a folder for what they say."""
 
-    def __init__(self, stack: ExitStack, place: Path, archive: Path, lease_s: float) -> None:
-        self.table = SmallTable(uri=str(place / "warehouse"), table=COMMITTED_OFFSETS)
+    def __init__(self, stack: ExitStack, warehouse: str, place: Path, archive: Path, lease_s: float) -> None:
+        self.table = SmallTable(uri=warehouse, table=COMMITTED_OFFSETS)
         self._by_id: dict[int, Endpoint] = {}
         for number in (1, 2):
             settings = (
@@ -39,7 +39,7 @@ class _Nodes:
                 OBSERVED,
             )
             notes = place / f"notes-{number}"
-            self._by_id[number] = stack.enter_context(serving(notes, str(place / "warehouse"), archive, *settings))
+            self._by_id[number] = stack.enter_context(serving(notes, warehouse, archive, *settings))
             # From now on each node names all of them.
             wait_for(metrics_address(self[number]), "/readyz", 200)
 
@@ -69,11 +69,11 @@ class _Nodes:
 
 
 @pytest.fixture
-def nodes(golden_uri: str, golden_archive: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[_Nodes]:
+def nodes(golden_uri: str, golden_archive: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nodes]:
     """Two endpoints; the parameter is the time of their leases."""
     shutil.copytree(golden_uri, tmp_path / "warehouse")
     with ExitStack() as stack:
-        yield _Nodes(stack, tmp_path, golden_archive, request.param)
+        yield Nodes(stack, str(tmp_path / "warehouse"), tmp_path, golden_archive, request.param)
 
 
 def _commit(group: str, offset: int) -> object:
@@ -105,7 +105,7 @@ def _brokers(node: Endpoint) -> set[int]:
 
 
 @pytest.mark.parametrize("nodes", [6.0], indirect=True)
-def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(nodes: _Nodes) -> None:
+def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(nodes: Nodes) -> None:
     group = "of both"
     with ExitStack() as stack:
         members = Members(stack, nodes[1].address, group)
@@ -131,7 +131,7 @@ def test_a_group_goes_on_at_the_other_endpoint_when_its_coordinator_is_killed(no
 
 
 @pytest.mark.parametrize("nodes", [30.0], indirect=True)
-def test_an_endpoint_that_is_stopped_hands_its_groups_over_at_once(nodes: _Nodes) -> None:
+def test_an_endpoint_that_is_stopped_hands_its_groups_over_at_once(nodes: Nodes) -> None:
     assert _brokers(nodes[1]) == _brokers(nodes[2]) == {1, 2}
     assert nodes.coordinator(1, "first") == nodes.coordinator(2, "first") == nodes.coordinator(1, "left") == 1
     assert nodes.coordinator(2, "second") == nodes.coordinator(1, "second") == 2
@@ -150,7 +150,7 @@ def test_an_endpoint_that_is_stopped_hands_its_groups_over_at_once(nodes: _Nodes
 
 
 @pytest.mark.parametrize("nodes", [3.0], indirect=True)
-def test_a_coordinator_that_was_paused_overwrites_no_newer_offset(nodes: _Nodes) -> None:
+def test_a_coordinator_that_was_paused_overwrites_no_newer_offset(nodes: Nodes) -> None:
     group = "paused"
     assert nodes.coordinator(1, group) == nodes.coordinator(2, group) == 1
     with connected(nodes[1].port) as one, connected(nodes[2].port) as other:

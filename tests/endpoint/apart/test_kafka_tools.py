@@ -15,15 +15,16 @@ from kafka_jars import find_tool, run_tool
 _PAYMENTS = [place for place in PLACES if place[0] == "payments"]
 
 
-def _run(endpoint: Endpoint, tool: str, *arguments: str) -> str:
+def run_kafka_tool(endpoint: Endpoint, tool: str, *arguments: str) -> str:
+    """Run a program of kafka-tools."""
     java = [find_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{broker_jars(KAFKA_VERSION)}/*"]
     return run_tool([*java, f"org.apache.kafka.tools.{tool}", "--bootstrap-server", endpoint.address, *arguments])
 
 
 @pytest.mark.shows("topics", "topics")
 def test_topics_are_listed_and_described(endpoint: Endpoint) -> None:
-    assert _run(endpoint, "TopicCommand", "--list").split() == sorted({topic for topic, _ in PLACES})
-    described = _run(endpoint, "TopicCommand", "--describe", "--topic", "payments")
+    assert run_kafka_tool(endpoint, "TopicCommand", "--list").split() == sorted({topic for topic, _ in PLACES})
+    described = run_kafka_tool(endpoint, "TopicCommand", "--describe", "--topic", "payments")
     assert "PartitionCount: 3" in described
     assert re.findall(r"Partition: (\d+)\s+Leader: (\d+)", described) == [("0", "1"), ("1", "1"), ("2", "1")]
 
@@ -32,9 +33,11 @@ def test_topics_are_listed_and_described(endpoint: Endpoint) -> None:
 def test_offsets_at_times_are_those_of_a_scan(endpoint: Endpoint) -> None:
     asked_ms, true = next(iter(true_times()[2].values()))
     topic, partition = next(iter(true_times()[2]))
-    printed = _run(endpoint, "GetOffsetShell", "--topic-partitions", f"{topic}:{partition}", "--time", str(asked_ms))
+    printed = run_kafka_tool(
+        endpoint, "GetOffsetShell", "--topic-partitions", f"{topic}:{partition}", "--time", str(asked_ms)
+    )
     assert printed.split() == [f"{topic}:{partition}:{true}"]
-    printed = _run(endpoint, "GetOffsetShell", "--topic", "late.events", "--time", "max-timestamp")
+    printed = run_kafka_tool(endpoint, "GetOffsetShell", "--topic", "late.events", "--time", "max-timestamp")
     for line in printed.split():
         _, number, offset = line.split(":")
         rows = true_records(("late.events", int(number)), "read_uncommitted")
@@ -47,7 +50,7 @@ def test_a_member_of_a_group_reads_each_record_once_and_commits(endpoint: Endpoi
     true = sorted((place[1], row["o"]) for place in _PAYMENTS for row in true_records(place, level))
     asked = ["--topic", "payments", "--group", f"of-console-{level}", "--from-beginning", "--isolation-level", level]
     shown = ["print.offset=true", "print.partition=true", "print.value=false"]
-    printed = _run(
+    printed = run_kafka_tool(
         endpoint,
         "consumer.ConsoleConsumer",
         *(*asked, "--max-messages", str(len(true))),
@@ -64,13 +67,13 @@ def test_a_group_is_reset_described_with_its_lag_and_deleted(endpoint: Endpoint)
     group = ["--group", "of-a-tool"]
     for place in _PAYMENTS:
         reset = ["--reset-offsets", "--topic", f"{place[0]}:{place[1]}", "--to-offset", "500", "--execute"]
-        assert "500" in _run(endpoint, "consumer.group.ConsumerGroupCommand", *group, *reset)
-    described = _run(endpoint, "consumer.group.ConsumerGroupCommand", *group, "--describe")
+        assert "500" in run_kafka_tool(endpoint, "consumer.group.ConsumerGroupCommand", *group, *reset)
+    described = run_kafka_tool(endpoint, "consumer.group.ConsumerGroupCommand", *group, "--describe")
     rows = {
         int(line.split()[2]): list(map(int, line.split()[3:6])) for line in described.splitlines() if "payments" in line
     }
     ends = {place[1]: end_offset(place, "read_uncommitted") for place in _PAYMENTS}
     assert rows == {number: [500, end, end - 500] for number, end in ends.items()}
-    assert "of-a-tool" in _run(endpoint, "consumer.group.ConsumerGroupCommand", "--list").split()
-    _run(endpoint, "consumer.group.ConsumerGroupCommand", *group, "--delete")
-    assert "of-a-tool" not in _run(endpoint, "consumer.group.ConsumerGroupCommand", "--list").split()
+    assert "of-a-tool" in run_kafka_tool(endpoint, "consumer.group.ConsumerGroupCommand", "--list").split()
+    run_kafka_tool(endpoint, "consumer.group.ConsumerGroupCommand", *group, "--delete")
+    assert "of-a-tool" not in run_kafka_tool(endpoint, "consumer.group.ConsumerGroupCommand", "--list").split()
