@@ -8,7 +8,7 @@ from pathlib import Path
 
 from environment import JARS
 
-from cluster.standalone import running_cluster, workers_python
+from cluster.standalone import running_cluster
 from installed_package import SAMPLE, Installed
 
 
@@ -17,8 +17,10 @@ def test_a_cluster_indexes_for_the_installed_package(with_everything: Installed,
     archive, warehouse = tmp_path / "archive", tmp_path / "warehouse"
     (directory,) = SAMPLE.glob("*/orders-0-*")
     shutil.copytree(directory, archive / directory.relative_to(SAMPLE))
+    # The interpreter that the environment was made of: Python's version must be the same on the workers.
+    bare = with_everything.run_python("import os, sys; print(os.path.realpath(sys.executable))").strip()
     settings = [
-        *(f"archive.uri={archive}", f"warehouse.uri={warehouse}", f"cluster.python={workers_python()}"),
+        *(f"archive.uri={archive}", f"warehouse.uri={warehouse}", f"cluster.python={bare}"),
         *("spark.driver.host=127.0.0.1", "spark.driver.memory=1g", "spark.executor.memory=1g"),
     ]
     options = ["--env", "cluster", *(word for setting in settings for word in ("--set", setting))]
