@@ -20,6 +20,11 @@ from kafka_jars import find_tool
 from record_rows import Row
 
 _PATIENCE_S = 240
+_IS_BEING_MADE = (
+    confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 _TOPICS = ("from-librdkafka", "headers_and_big", "mixed-codecs", "payments")
 _PLACES = [place for place in PLACES if place[0] in _TOPICS]
 _PROPERTIES = """\
@@ -88,10 +93,19 @@ def _wait_for_all(target: TieredBroker, mirror_maker: subprocess.Popen[bytes], n
             there = consumer.list_topics(timeout=_PATIENCE_S).topics
             for (level, place), count in list(missing.items()):
                 topic, number = _mirror(level, place)
-                if topic in there and there[topic].partitions[number].leader >= 0:
-                    asked = confluent_kafka.TopicPartition(topic, number)
-                    if consumer.get_watermark_offsets(asked, timeout=_PATIENCE_S)[1] >= count:
-                        del missing[level, place]
+                if topic in there and _end(consumer, topic, number) >= count:
+                    del missing[level, place]
+
+
+def _end(consumer: confluent_kafka.Consumer, topic: str, partition: int) -> int:
+    """The end of a partition; 0 while its topic is being made."""
+    asked = confluent_kafka.TopicPartition(topic, partition)
+    try:
+        return consumer.get_watermark_offsets(asked, timeout=_PATIENCE_S)[1]
+    except confluent_kafka.KafkaException as early:
+        if early.args[0].code() not in _IS_BEING_MADE:
+            raise
+        return 0
 
 
 def _mirror(level: str, place: Place) -> Place:
