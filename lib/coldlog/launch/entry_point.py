@@ -10,6 +10,7 @@ lines (`coldlog.runtime.spark_failures`). Any other error keeps its traceback, b
 from __future__ import annotations
 
 import argparse
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from coldlog.launch.stop_signals import StoppedBySignal, StopSignals
 from coldlog.runtime.argument_parser import EXIT_USAGE, CommandParser
 from coldlog.runtime.console import Console
 from coldlog.runtime.extras import missing_extra
-from coldlog.runtime.installation import CHECKOUT
+from coldlog.runtime.installation import CHECKOUT, STARTED_BY_COMMAND
 from coldlog.runtime.job import Job, PlainJob, job_console
 from coldlog.runtime.open_layout import open_or_advise
 from coldlog.runtime.settings import Settings
@@ -31,7 +32,7 @@ EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 130, 143
 
 def job_argument_parser(script: str, documentation: str | None) -> argparse.ArgumentParser:
     """A parser with the options of every job, from the job's `__file__` and `__doc__`."""
-    program = "coldlog" if CHECKOUT is None else "spark-submit.sh"
+    program = "coldlog" if CHECKOUT is None or STARTED_BY_COMMAND in os.environ else "spark-submit.sh"
     parser = CommandParser(f"{program} {Path(script).stem}", documentation)
     add_common_options(parser)
     return parser

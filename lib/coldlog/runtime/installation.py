@@ -77,6 +77,8 @@ def _command() -> str:
 
 COMMAND = _command()
 """The command as a user starts it in the current folder."""
+STARTED_BY_COMMAND = "_COLDLOG_STARTED_BY_COMMAND"
+"""The variable that tells a job that `coldlog`, and not spark-submit.sh, started it: usage and errors name it."""
 SETUP = "coldlog setup" if CHECKOUT is None else "make setup"
 """The command that resolves the jars."""
 

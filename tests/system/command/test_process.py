@@ -128,4 +128,4 @@ def test_interrupted_output_ends_at_once_without_traceback(golden_uri: str) -> N
 def test_a_job_has_a_short_name() -> None:
     command = [sys.executable, "-m", "coldlog", "run", "--help"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    assert ran.stdout.startswith("usage: spark-submit.sh run_pipeline")
+    assert ran.stdout.startswith("usage: coldlog run_pipeline")

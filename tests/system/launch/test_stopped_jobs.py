@@ -136,5 +136,5 @@ def test_a_demo_that_is_stopped_ends_with_the_last_line_of_its_job(tmp_path: Pat
             kill_session(demo)
     assert (demo.returncode, said.read_text().splitlines()[-1]) == (
         130,
-        "spark-submit.sh run_pipeline: stopped by SIGINT",
+        "coldlog run_pipeline: stopped by SIGINT",
     )
