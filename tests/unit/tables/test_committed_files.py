@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from coldlog.archive.stores.s3_client import S3Options
@@ -44,6 +45,17 @@ def test_rows_of_all_files_are_added_in_one_commit_with_its_numbers(runs: str) -
     numbers = {each["appId"]: each["version"] for each in actions_of(runs, NEWEST + 1, "txn")}
     assert numbers == {"writer": 5, "publish": 1}
     check_log(runs)
+
+
+def test_page_that_was_changed_after_it_was_written_is_noticed_by_its_checksum(runs: str) -> None:
+    file = Path(runs, written(runs, "a").path)
+    chunk = pq.read_metadata(file).row_group(0).column(0)
+    content = bytearray(file.read_bytes())
+    content[min(chunk.data_page_offset, chunk.dictionary_page_offset or 1 << 62) + chunk.total_compressed_size - 1] ^= (
+        16
+    )
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        pq.read_table(pa.BufferReader(bytes(content)), page_checksum_verification=True)
 
 
 def test_without_files_only_the_numbers_are_committed(runs: str) -> None:
