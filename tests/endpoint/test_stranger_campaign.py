@@ -209,7 +209,9 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
         assert [line for line in said.splitlines() if any(each in line for each in _UNEXPECTED)] == []
         assert sound.wrong + beside.wrong == []
         assert endpoint.process.poll() is None
-        assert after.descriptors <= before.descriptors + _MOST_MORE
+        # Each run adds files to some tables. Readers keep them open.
+        files = 0 if grown is None else 2 * len(grown.segments)
+        assert after.descriptors <= before.descriptors + _MOST_MORE + files
         assert after.threads <= before.threads + _MOST_MORE
         assert after.memory <= before.memory + _MOST_GROWTH
         began = _processor_s() + sum(psutil.Process(endpoint.process.pid).cpu_times()[:2])

@@ -245,6 +245,7 @@ def test_cut_listing_and_listing_with_an_error_are_failures_of_the_server(
     assert "was answered HTTP 500" in str(error)
 
 
+@pytest.mark.timeout(60)
 def test_listing_with_a_repeated_token_ends_with_an_error(store: S3Store, server: BentServer) -> None:
     server.bends = {
         "list": in_listing(
