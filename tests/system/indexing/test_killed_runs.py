@@ -133,6 +133,7 @@ class Pipeline:
         while True:
             wait_until(lambda: is_so() or run.poll() is not None, every_s=0.001)
             assert run.poll() is None, f"it ended before that moment\n{self.stderr}"
+            run.send_signal(signal.SIGSTOP)  # at once: the driver commits, and finding its other processes takes longer
             stop_session(run)
             if is_so():
                 return
