@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,21 @@ ASKED = (
     framed(1, 12, fetch(12, [("late.events", 0, 0)])),
     framed(1, 12, fetch(12, [("payments", 0, 100), ("payments", 1, 0)], partition_max_bytes=20_000)),
 )
+
+
+@contextmanager
+def beside(call: Callable[[threading.Event], None], count: int = 1) -> Iterator[None]:
+    """Make the call in so many threads. The event is set at the end of the block, which waits for them."""
+    has_ended = threading.Event()
+    threads = [threading.Thread(target=call, args=(has_ended,)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        for thread in threads:
+            thread.join()
 
 
 @dataclass(slots=True)
@@ -41,16 +56,8 @@ class SoundClients:
     @contextmanager
     def asking(self, count: int = 2) -> Iterator[None]:
         """So many clients ask, each on its connection, until the end of the block."""
-        has_ended = threading.Event()
-        threads = [threading.Thread(target=self._ask, args=(has_ended,)) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        try:
+        with beside(self._ask, count):
             yield
-        finally:
-            has_ended.set()
-            for thread in threads:
-                thread.join()
 
     def _ask(self, has_ended: threading.Event) -> None:
         try:

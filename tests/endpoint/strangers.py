@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from endpoint.random_requests import damaged, many_entries, random_request
 from endpoint.raw_client import fetch, framed, message
+from endpoint.sound_clients import beside
 
 _POOL = 2000
 _PATIENCE_S = 1.0
@@ -105,9 +106,8 @@ def _connected(port: int) -> Iterator[socket.socket]:
 @contextmanager
 def _slow_writers(port: int, requests: list[bytes]) -> Iterator[None]:
     """Connections that send a byte a second, and some that send nothing and are dropped after it."""
-    has_ended = threading.Event()
 
-    def write() -> None:
+    def write(has_ended: threading.Event) -> None:
         with ExitStack() as stack:
             connections = [stack.enter_context(_connected(port)) for _ in requests]
             for at in range(1 << 30):
@@ -120,13 +120,8 @@ def _slow_writers(port: int, requests: list[bytes]) -> Iterator[None]:
                 if has_ended.wait(1):
                     return
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        has_ended.set()
-        thread.join()
 
 
 @contextmanager

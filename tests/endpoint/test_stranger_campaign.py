@@ -14,9 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,7 +26,7 @@ from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archiv
 from builders.segment_builder import Batch, Record, Segment
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, fetch, list_offsets
-from endpoint.sound_clients import ASKED, OF_TABLES, SoundClients, sound_clients
+from endpoint.sound_clients import ASKED, OF_TABLES, SoundClients, beside, sound_clients
 from endpoint.test_metrics import metric_samples, metrics_address
 from s3_proxy import Fault, S3Proxy
 from s3_server import Bucket
@@ -113,19 +113,8 @@ class _GrowingArchive:
         if ran.returncode:
             self.wrong.append(f"run {len(self.segments)} ended with {ran.returncode}: {ran.stderr}")
 
-    @contextmanager
-    def growing(self, port: int) -> Iterator[None]:
-        """Until the end of the block, at least once."""
-        has_ended = threading.Event()
-        thread = threading.Thread(target=self._grow, args=(port, has_ended))
-        thread.start()
-        try:
-            yield
-        finally:
-            has_ended.set()
-            thread.join()
-
-    def _grow(self, port: int, has_ended: threading.Event) -> None:
+    def grow(self, port: int, has_ended: threading.Event) -> None:
+        """Add segments until the event, at least one."""
         while True:
             due = time.monotonic() + SEGMENT_EVERY_S
             self.add_segment()
@@ -184,20 +173,20 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
         _show("without strangers", sound)
         earlier = _answered(_wait_until_quiet(address))
         before = _use(endpoint)
-        beside = SoundClients(endpoint.port, sound.asked, sound.truth)
+        meanwhile = SoundClients(endpoint.port, sound.asked, sound.truth)
         command = [sys.executable, "-m", "endpoint.strangers", *map(str, (endpoint.port, SEED, REQUESTS))]
         environment = {**os.environ, "PYTHONPATH": f"{_TESTS}{os.pathsep}{_TESTS.parent / 'lib'}"}
         began = time.monotonic()
-        with beside.asking(), nullcontext() if grown is None else grown.growing(endpoint.port):
+        with meanwhile.asking(), nullcontext() if grown is None else beside(partial(grown.grow, endpoint.port)):
             ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         seconds, sent = time.monotonic() - began, json.loads(ran.stdout)
-        _show("with strangers", beside)
+        _show("with strangers", meanwhile)
         samples = _wait_until_quiet(address)
         after = _use(endpoint)
         answered = _answered(samples)
         print(
             f"seed {SEED}: {sent['requests']:,} requests of strangers on {sent['connections']:,} connections in "
-            f"{seconds:.0f} s; {answered - earlier - len(beside.seconds):,.0f} answered, "
+            f"{seconds:.0f} s; {answered - earlier - len(meanwhile.seconds):,.0f} answered, "
             f"{samples['malformed_requests_total',]:,.0f} connections ended; memory {before.memory >> 20} to "
             f"{after.memory >> 20} MB, {before.threads} to {after.threads} threads, {before.descriptors} to "
             f"{after.descriptors} descriptors"
@@ -207,7 +196,7 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
             assert grown.wrong == []
         said = endpoint.said()
         assert [line for line in said.splitlines() if any(each in line for each in _UNEXPECTED)] == []
-        assert sound.wrong + beside.wrong == []
+        assert sound.wrong + meanwhile.wrong == []
         assert endpoint.process.poll() is None
         # Each run adds files to some tables. Readers keep them open.
         files = 0 if grown is None else 2 * len(grown.segments)
@@ -236,20 +225,20 @@ def test_an_archive_that_hangs_holds_up_no_question_and_all_is_back_after_it(
         assert readers.wrong == []
         _show("while the store answers", sound)
         _wait_until_quiet(address)
-        before, beside = _use(endpoint), SoundClients(endpoint.port, sound.asked, sound.truth)
+        before, meanwhile = _use(endpoint), SoundClients(endpoint.port, sound.asked, sound.truth)
         s3_proxy.strikes = lambda request: request.is_get
         s3_proxy.faults = [Fault(hangs=True)] * 100_000
-        with beside.asking(), readers.asking(_READERS):
+        with meanwhile.asking(), readers.asking(_READERS):
             time.sleep(HANG_S)
             hanging = 100_000 - len(s3_proxy.faults)
             s3_proxy.begin()
-        _show(f"while it hangs for {HANG_S:g} s", beside)
+        _show(f"while it hangs for {HANG_S:g} s", meanwhile)
         _wait_until_quiet(address)
         after = _use(endpoint)
         print(f"before {before}, after {after}")
         assert hanging >= _THREADS, "reads hang"
         assert sound_clients(endpoint.port, records).truth == readers.truth
         assert [line for line in endpoint.said().splitlines() if any(each in line for each in _UNEXPECTED)] == []
-        assert sound.wrong + beside.wrong == []
+        assert sound.wrong + meanwhile.wrong == []
         assert after.descriptors <= before.descriptors + _MOST_MORE
         assert after.threads <= before.threads + _MOST_MORE

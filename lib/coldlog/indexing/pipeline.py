@@ -139,7 +139,7 @@ def maintain(job: Job) -> None:
         stage.add(human_bytes(sum(table.removed_bytes for table in summary.tables)) + " saved")
         if before > after:
             hours = job.settings.maintenance.vacuum_after_hours
-            stage.add(f"files that were compacted stay for {hours} h (maintenance.vacuum_after_hours)")
+            stage.add(f"compacted files stay for {hours} h (maintenance.vacuum_after_hours)")
     show_maintenance(job, summary)
 
 

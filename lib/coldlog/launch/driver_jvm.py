@@ -32,7 +32,7 @@ _SMALL = {
 }
 """Each option, and what an option of the user that replaces it contains."""
 _MOST_SMALL_BYTES = 16 << 20
-"""A million rows of an index. Checking or compacting so many takes less time than the optimizing compiler."""
+"""About a million rows of an index. An estimate: measured were tables of 1.8 MB."""
 _USERS_OPTIONS = (DEFAULT_OPTIONS, "spark.driver.extraJavaOptions")
 _USERS_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
