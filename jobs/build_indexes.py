@@ -25,4 +25,4 @@ def call(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=first))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=first, starts_late=True))

@@ -18,4 +18,4 @@ def call(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_warehouse))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_warehouse, starts_late=True))

@@ -40,7 +40,7 @@ def main() -> int:
         action="store_true",
         help="list every partition directory, also those that are not due (scan.full_listing_hours)",
     )
-    return run_job(call, parser, first=first)
+    return run_job(call, parser, first=first, starts_late=True)
 
 
 if __name__ == "__main__":

@@ -19,4 +19,4 @@ def call(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_archive))
+    sys.exit(run_job(call, job_argument_parser(__file__, __doc__), first=require_archive, starts_late=True))

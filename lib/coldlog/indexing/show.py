@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql import functions as F
 
 from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.lookups.questions import NOT_EXACT
@@ -82,14 +81,14 @@ def show_quarantine(job: Job, warehouse: Warehouse) -> None:
 _PROBLEM_FACTS = ("topic", "partition", "start_offset", "segment_id", "expected", "found")
 
 
-def _problem_cells(row: Row) -> tuple[object, ...]:
+def _problem_cells(row: Row | dict[str, Any]) -> tuple[object, ...]:
     return tuple(row[name] for name in ("kind", *_PROBLEM_FACTS))
 
 
 def show_errors(job: Job, warehouse: Warehouse) -> None:
     """Print the first discrepancies of severity error."""
-    errors = warehouse.read(DISCREPANCIES).where(F.col("severity") == Severity.ERROR.value)
-    rows = errors.orderBy(*DISCREPANCIES.key).limit(_SHOWN_ERRORS + 1).collect()
+    rows = _sorted_rows(warehouse, DISCREPANCIES, ("severity", *_PROBLEM_FACTS))
+    rows = [row for row in rows if row["severity"] == Severity.ERROR.value]
     job.console.result()
     job.console.table(["discrepancy", *_PROBLEM_FACTS], [_problem_cells(row) for row in rows[:_SHOWN_ERRORS]])
     if len(rows) > _SHOWN_ERRORS:

@@ -35,6 +35,7 @@ from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
@@ -54,7 +55,7 @@ def read_metadata_step(job: Job, warehouse: Warehouse) -> EventsStep:
     """Read new events of the metadata topic, if the settings name one."""
     source = open_event_source(job.settings)
     if source is None:
-        if warehouse.read(SEGMENT_EVENTS).head(1):
+        if list_table_files(warehouse.data_location(SEGMENT_EVENTS), SEGMENT_EVENTS, []).paths:
             job.console.note("metadata topic not configured; using the events read by earlier runs")
         return EventsStep(facts=None, partitions=frozenset())
     with job.console.stage("metadata") as stage:

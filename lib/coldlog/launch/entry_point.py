@@ -97,8 +97,11 @@ def run_job(
     *,
     first: Callable[[PlainJob], int | None] = lambda _: None,
     has_rows_in_spark: Callable[[Settings], bool] = lambda _: False,
+    starts_late: bool = False,
 ) -> int:
     """Parse the arguments, start Spark, make the call, stop Spark; return the exit code.
+
+    `starts_late`: the job can do little work without Spark, and starts it when it needs it.
 
     `first` is called before Spark starts. If it returns an exit code, the job ends with that. `has_rows_in_spark`:
     whether Spark itself, and not Python tasks, reads or writes many rows, so that Java's optimizing compiler pays.
@@ -113,7 +116,9 @@ def run_job(
 
         name = parser.prog.split()[-1]
         has_many = has_rows_in_spark(settings)
-        return call_with_spark(call, settings, arguments, stop, name, has_rows_in_spark=has_many)
+        return call_with_spark(
+            call, settings, arguments, stop, name, has_rows_in_spark=has_many, starts_late=starts_late
+        )
 
     def explain_with_spark(error: Exception) -> ColdlogError | str | None:
         from coldlog.launch.spark_job import explain

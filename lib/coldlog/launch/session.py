@@ -14,7 +14,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pyspark
@@ -30,11 +30,29 @@ from coldlog.runtime.class_archive import ClassSharing
 from coldlog.runtime.installation import CONF, class_directory
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_gateway import start_gateway
+from coldlog.tables.delta.locations import folder_of_spark
 
 _STANDALONE = "spark://"
 _HOST_AND_PORT = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})")
 _CONNECT_S = 5.0
 _WAS_STOPPED = ("stopped SparkContext", "All masters are unresponsive")
+
+
+def late_options(
+    settings: Settings, environment: Mapping[str, str], *, places: Collection[str] = (), has_rows_in_spark: bool = True
+) -> dict[str, str] | None:
+    """Return the options of a session that a job may start later, or not at all.
+
+    None: the session must be started first. Either this process has a JVM, or a cluster has the executors, or the
+    tables are not in a folder of this machine that Hadoop takes for the same folder, or options that are not in the
+    settings could say how Spark takes tables.
+    """
+    if _has_jvm() or environment.get("SPARK_CONF_DIR", str(CONF)) != str(CONF):
+        return None
+    if settings.warehouse.uri is None or folder_of_spark(settings.warehouse.uri, settings) is None:
+        return None
+    options = spark_options(settings, environment, places=places, has_rows_in_spark=has_rows_in_spark)
+    return options if options["spark.master"].split("[")[0] == "local" else None
 
 
 def spark_session(

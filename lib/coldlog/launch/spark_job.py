@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from coldlog.errors import ColdlogError
-from coldlog.launch.session import spark_session
+from coldlog.launch.session import late_options, spark_session
 from coldlog.launch.stop_signals import StopSignals
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, job_console
+from coldlog.runtime.late_session import LateSession
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
 from coldlog.runtime.spark_gateway import end_jvm, jvm_exit_code, unwritten_archive
@@ -30,14 +31,17 @@ def call_with_spark(
     app_name: str,
     *,
     has_rows_in_spark: bool,
+    starts_late: bool,
 ) -> int:
-    """Start Spark, make the call, stop Spark; return the exit code."""
+    """Start Spark, make the call, stop Spark; return the exit code. With `starts_late`, a job whose work is little
+    starts no Spark (`late_options` says where)."""
     quiet_gateway()
     require_reachable(settings.warehouse_uri)
     console = job_console(arguments)
     # An argument may name a table or folder in a bucket although the warehouse is in a folder.
     places = [each for each in vars(arguments).values() if isinstance(each, str)]
-    with _ending_when_stopped(stop):
+
+    def start() -> SparkSession:
         with console.stage("spark") as stage:
             spark = spark_session(
                 settings, app_name, places=places, has_rows_in_spark=has_rows_in_spark, may_write_classes=True
@@ -48,19 +52,28 @@ def call_with_spark(
                 spark.conf.get("spark.master") or "",
                 f"{spark.sparkContext.defaultParallelism} cores",
             )
+            return spark
+
+    with _ending_when_stopped(stop):
+        options = late_options(settings, os.environ, places=places, has_rows_in_spark=has_rows_in_spark)
+        late = LateSession(options or {}, start)
+        if options is None or not starts_late:
+            late.started()
         try:
-            with stop.calling_before(partial(_cancel_jobs, spark.sparkContext)):
-                exit_code = call(Job(spark=spark, settings=settings, arguments=arguments, console=console)) or 0
-                _keep_classes(spark, console)
-                return exit_code
+            with stop.calling_before(partial(_cancel_jobs, late)):
+                exit_code = call(Job(spark=late.as_session(), settings=settings, arguments=arguments, console=console))
+                _keep_classes(late, console)
+                return exit_code or 0
         finally:
-            if jvm_exit_code() is None:
+            spark = late.started_before()
+            if spark is not None and jvm_exit_code() is None:
                 spark.stop()
 
 
-def _keep_classes(spark: SparkSession, console: Console) -> None:
+def _keep_classes(late: LateSession, console: Console) -> None:
     """Let the JVM write its classes for the next jobs, if none did so before."""
-    archive, gateway = unwritten_archive(), spark.sparkContext._gateway
+    spark = late.started_before()
+    archive, gateway = unwritten_archive(), None if spark is None else spark.sparkContext._gateway
     if archive is None or gateway is None:
         return
     with console.stage("classes") as stage:
@@ -85,11 +98,14 @@ def _ending_when_stopped(stop: StopSignals) -> Iterator[None]:
             end_jvm()
 
 
-def _cancel_jobs(context: SparkContext) -> None:
+def _cancel_jobs(late: LateSession) -> None:
     """Cancel Spark's jobs, so that none writes on after the lock is released."""
+    spark = late.started_before()
+    if spark is None:
+        return
     # A JVM that got the same signal has no jobs any more.
     with suppress(Py4JError):
-        context.cancelAllJobs()
+        spark.sparkContext.cancelAllJobs()
 
 
 def explain(error: Exception) -> ColdlogError | str | None:

@@ -129,7 +129,7 @@ def test_a_demo_that_is_stopped_ends_with_the_last_line_of_its_job(tmp_path: Pat
     said = tmp_path / "said"
     with said.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True) as demo:
         try:
-            wait_until(lambda: "spark       " in said.read_text(), every_s=0.1)
+            wait_until(lambda: "warehouse   " in said.read_text(), every_s=0.01)
             demo.send_signal(signal.SIGINT)
             demo.wait(timeout=60)
         finally:

@@ -15,21 +15,15 @@ segment still answer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
-
-import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
-from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits, plan_tasks
+from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits
+from coldlog.indexing.builds.build_tasks import run_build
 from coldlog.indexing.builds.build_work import (
     BuildSurvey,
     find_pending_work,
@@ -39,26 +33,22 @@ from coldlog.indexing.builds.build_work import (
     survey_builds,
 )
 from coldlog.indexing.builds.index_files import (
-    ANSWER_DDL,
     IndexPlace,
     files_of,
     outcomes_of,
     throttled_of,
-    write_index_files,
 )
-from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind, build_segments
+from coldlog.indexing.builds.quarantined import update_quarantine
+from coldlog.indexing.builds.segment_build import READ_COLUMNS, BuildOptions, OutcomeKind
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.runtime.console import counted
 from coldlog.runtime.progress import Progress
-from coldlog.runtime.spark_failures import error_of_a_worker
 from coldlog.tables.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tiering.read_pace import take_throttled
 from coldlog.upkeep.superseded_builds import remove_superseded
 
 PUBLISHED_COLUMNS = (*READ_COLUMNS, "index_status", "build_number", "superseded_build_numbers")
@@ -252,7 +242,7 @@ def _run_commit(
         s3=settings.s3,
         build_number=number,
     )
-    answers = _run_tasks(warehouse.spark, layout, settings, commit, place)
+    answers = run_build(warehouse.spark, layout, settings.options, settings.tasks_per_core, commit, place)
     outcomes, reads = outcomes_of(answers), throttled_of(answers)
     summary.throttled_reads += reads.count
     summary.throttle_ms += reads.total_ms
@@ -263,37 +253,10 @@ def _run_commit(
     if any(row["outcome"] == OutcomeKind.INDEXED.value for row in outcomes):
         _publish(warehouse, outcomes, number)
         summary.last_build_number = number
-    _update_quarantine(warehouse, outcomes)
+    update_quarantine(warehouse, outcomes)
     if any(row["replaces_build_numbers"] for row in outcomes):
         remove_superseded(warehouse)
     return _add_to(summary, outcomes)
-
-
-def _run_tasks(
-    spark: SparkSession, layout: ArchiveLayout, settings: BuildSettings, commit: list[SegmentWork], place: IndexPlace
-) -> pa.Table:
-    """Run the tasks of one commit; return their answers."""
-    tasks = plan_tasks(commit, spark.sparkContext.defaultParallelism * settings.tasks_per_core)
-    shipped = spark.sparkContext.broadcast((layout, tasks, settings.options, place))
-
-    def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
-        layout, tasks, options, place = shipped.value
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                pieces = build_segments(layout, tasks[task], options)
-                yield from write_index_files(pieces, place, partial(take_throttled, layout))
-
-    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
-    try:
-        return answered.toArrow()
-    except PySparkException as failed:
-        # An error that a task raised on purpose is raised again, so that earlier commits are still materialized.
-        on_purpose = error_of_a_worker(failed)
-        if on_purpose is None:
-            raise
-        raise on_purpose from failed
-    finally:
-        shipped.unpersist()
 
 
 def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:
@@ -304,47 +267,6 @@ def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: in
             status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
             rows.append({**row, **status, "superseded_build_numbers": row["replaces_build_numbers"] or None})
     warehouse.merge(SEGMENTS, rows, update=PUBLISHED_COLUMNS)
-
-
-def _update_quarantine(warehouse: Warehouse, outcomes: list[dict[str, object]]) -> None:
-    bad = [row for row in outcomes if row["outcome"] == OutcomeKind.QUARANTINED.value]
-    known = warehouse.read(QUARANTINE)
-    now_ms = time.time_ns() // 1_000_000
-    if bad:
-        rows = warehouse.local(QUARANTINE, [_quarantine_row(row, now_ms) for row in bad])
-        before = known.select(
-            *QUARANTINE.key, F.col("first_seen_ms").alias("before_ms"), F.col("attempt_count").alias("attempts_before")
-        )
-        merged = (
-            rows.join(before, list(QUARANTINE.key), "left")
-            .withColumn("first_seen_ms", F.coalesce("before_ms", "first_seen_ms"))
-            .withColumn("attempt_count", F.col("attempt_count") + F.coalesce("attempts_before", F.lit(0)))
-        )
-        warehouse.merge(QUARANTINE, merged, count=len(bad))
-        columns = ("index_status", "leader_epoch_checkpoint")
-        status = [row | {"index_status": IndexStatus.QUARANTINED.value} for row in bad]
-        warehouse.merge(SEGMENTS, status, update=columns)
-    _release(replace(warehouse, partitions=None))
-
-
-def _release(warehouse: Warehouse) -> None:
-    """Remove the rows of segments, of all partitions, that are no longer in quarantine."""
-    known = warehouse.read(QUARANTINE)
-    places = {(row["topic"], row["partition"]) for row in known.select("topic", "partition").distinct().collect()}
-    if not places:
-        return
-    usable = replace(warehouse, partitions=frozenset(places)).read(SEGMENTS)
-    usable = usable.where(~F.col("index_status").isin(IndexStatus.QUARANTINED.value, IndexStatus.PENDING.value))
-    released = known.join(usable, list(QUARANTINE.key), "left_semi")
-    if released.head(1):
-        warehouse.delete_keys(QUARANTINE, released)
-
-
-def _quarantine_row(row: dict[str, object], now_ms: int) -> dict[str, object]:
-    facts = ("topic", "partition", "topic_id", "start_offset", "segment_id", "reason", "message", "object_name")
-    places = ("position", "expected", "found")
-    seen = {"first_seen_ms": now_ms, "last_seen_ms": now_ms, "attempt_count": 1}
-    return {name: row[name] for name in (*facts, *places)} | seen
 
 
 def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Written:

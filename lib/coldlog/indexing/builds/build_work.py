@@ -7,6 +7,7 @@ that the build needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import Reason
 from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.pending_here import WORK_COLUMNS, find_pending_here, find_work_here
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
@@ -23,10 +25,11 @@ from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.row_edits import Row
+from coldlog.tables.delta.row_edits import Key, Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
 _SURVEYED_COLUMNS = ("build_number", "index_status", "damaged_files", "superseded_build_numbers")
+_OLDER_RULE = re.compile("last offset -?[0-9]+ at byte [0-9]+")
 _EARLIEST_MS, _LATEST_MS = -(1 << 63), (1 << 63) - 1
 
 
@@ -95,16 +98,21 @@ def find_pending_work(
     it, only segments in quarantine whose reason may no longer apply are read again. A segment is counted from the log
     start offset if, by the start offsets of the segments, that offset is inside it.
     """
+    retried = frozenset[Key]()
+    if found.retriable_count and not retry_quarantined:
+        retried = _find_void_reasons(warehouse, decryption_key_ids)
+    if not (found.pending_count or retried or (retry_quarantined and found.retriable_count)):
+        return []
+    few = find_pending_here(warehouse, retried, retry_quarantined=retry_quarantined, is_mirror=is_mirror)
+    if few is not None:
+        return few
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
-    segments, retried = warehouse.read(SEGMENTS), None
+    segments = warehouse.read(SEGMENTS)
     if retry_quarantined:
         is_wanted = is_wanted | _is_retriable()
-    elif found.retriable_count:
-        retried = _find_void_reasons(warehouse, decryption_key_ids)
-    if not (found.pending_count or retried is not None or (retry_quarantined and found.retriable_count)):
-        return []
-    if retried is not None:
-        segments = segments.join(F.broadcast(retried), list(SEGMENTS.key), "left")
+    if retried:
+        chosen = warehouse.local_keys(SEGMENTS, retried).withColumn("is_retried", F.lit(True))
+        segments = segments.join(F.broadcast(chosen), list(SEGMENTS.key), "left")
         is_wanted = is_wanted | (_is_retriable() & F.col("is_retried").isNotNull())
     segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
@@ -118,19 +126,20 @@ def find_pending_work(
     return _work_of(counted.where(is_wanted))
 
 
-def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> DataFrame | None:
-    """Find segments in quarantine that may be readable now; None if there are none.
+def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> frozenset[Key]:
+    """Find the keys of segments in quarantine that may be readable now.
 
     Either a missing key (`expected` is its id) is available now, or an older rule refused them, which the text in
     `expected` shows: that rule refused offset indexes that followers wrote.
     """
-    had_no_key = F.col("reason") == Reason.DECRYPTION_KEY_MISSING.value
-    is_unlocked = had_no_key & F.col("expected").isin(sorted(key_ids))
-    is_of_older_rule = (F.col("reason") == Reason.OFFSET_INDEX_INVALID.value) & F.col("expected").rlike(
-        "^last offset -?[0-9]+ at byte [0-9]+$"
-    )
-    void = warehouse.read(QUARANTINE).where(is_unlocked | is_of_older_rule)
-    return void.select(*SEGMENTS.key, F.lit(True).alias("is_retried")) if void.head(1) else None
+
+    def is_void(row: Row) -> bool:
+        if row["reason"] == Reason.DECRYPTION_KEY_MISSING.value:
+            return row["expected"] in key_ids
+        return row["reason"] == Reason.OFFSET_INDEX_INVALID.value and _OLDER_RULE.fullmatch(row["expected"]) is not None
+
+    rows = warehouse.small_rows(QUARANTINE, (*QUARANTINE.key, "reason", "expected"))
+    return frozenset(key_of(QUARANTINE, row) for row in rows if is_void(row))
 
 
 def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
@@ -141,9 +150,16 @@ def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: boo
     plan.forget()
     if not plan.totals.uncounted_segment_count:
         return []
-    from_offsets = plan.uncounted_segments().withColumnRenamed("must_count_from", "count_from_offset")
+    uncounted = plan.uncounted_segments()
+    if not isinstance(uncounted, DataFrame):
+        from_offsets = {key_of(SEGMENTS, row): row["must_count_from"] for row in uncounted}
+        few = find_work_here(warehouse, from_offsets, is_mirror=is_mirror)
+        if few is not None:
+            plan.forget()
+            return few
+    counted_from = plan.uncounted_frame().withColumnRenamed("must_count_from", "count_from_offset")
     segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
-    work = _work_of(segments.join(from_offsets, list(SEGMENTS.key), "inner"))
+    work = _work_of(segments.join(counted_from, list(SEGMENTS.key), "inner"))
     plan.forget()
     return work
 
@@ -189,11 +205,7 @@ def _is_last() -> Column:
 
 
 def _work_of(segments: DataFrame) -> list[SegmentWork]:
-    columns = (
-        *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
-        "count_from_offset", "announced_size_bytes", "announced_end_offset",
-        "announced_max_timestamp_ms", "announced_leader_epochs", "is_last",
-    )  # fmt: skip
+    columns = (*WORK_COLUMNS, "count_from_offset", "is_last")
     rows = segments.select(*columns, _is_log_damaged().alias("is_log_damaged")).toArrow()
     ordered = rows.sort_by([(name, "ascending") for name in SEGMENTS.key])
     return [SegmentWork.from_row(row) for row in ordered.to_pylist()]

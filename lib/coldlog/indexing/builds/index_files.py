@@ -26,7 +26,7 @@ from coldlog.tables.delta.data_files import DataFile, DataFileWriter, writing_te
 from coldlog.tiering.rules.throttled_reads import ThrottledReads
 
 ANSWER_DDL = "table_name STRING, payload BINARY"
-_ANSWER_SCHEMA = pa.schema([("table_name", pa.string()), ("payload", pa.binary())])
+ANSWER_SCHEMA = pa.schema([("table_name", pa.string()), ("payload", pa.binary())])
 FILE_SCHEMA = pa.schema(
     [("path", pa.string()), ("size_bytes", pa.int64()), ("modified_ms", pa.int64()), ("statistics", pa.string())]
 )
@@ -168,7 +168,7 @@ def _payloads(name: str, answers: pa.Table) -> list[bytes]:
 
 
 def _answer(table_name: str, payload: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"table_name": table_name, "payload": payload}], schema=_ANSWER_SCHEMA)
+    return pa.RecordBatch.from_pylist([{"table_name": table_name, "payload": payload}], schema=ANSWER_SCHEMA)
 
 
 def _repeated(value: object, kind: pa.DataType, rows: pa.RecordBatch) -> pa.Array:

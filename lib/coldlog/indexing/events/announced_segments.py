@@ -24,11 +24,10 @@ The fold runs in Spark's engine, one group per segment, without Python.
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from coldlog.indexing.events.announced_here import limited_events
 from coldlog.indexing.events.event_rows import EVENTS_HERE, PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
 from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -188,16 +187,7 @@ def _limited_events(warehouse: Warehouse) -> DataFrame:
     if stored is None:
         is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()  # a tombstone's key has none
         return _events(warehouse).where(F.col("partition").isin(numbers) & is_of_topics)
-    readable = stored.filter(pc.is_null(stored["problem"])).group_by("metadata_partition")
-    counted = readable.aggregate([([], "count_all"), ("metadata_offset", "max")])
-    complete = pc.equal(counted["count_all"], pc.add(counted["metadata_offset_max"], 1))
-    counted = counted.select(["metadata_partition"]).append_column("is_complete", complete)
-    is_of_topic = pc.or_(pc.is_null(stored["topic"]), pc.is_in(stored["topic"], pa.array(topics, pa.string())))
-    is_of_number = pc.is_in(stored["partition"], pa.array(numbers, stored["partition"].type))
-    kept = stored.filter(pc.and_(is_of_topic, is_of_number))
-    places = pc.index_in(kept["metadata_partition"], counted["metadata_partition"])
-    kept = kept.append_column("is_complete", counted["is_complete"].take(places))
-    return frame_of(warehouse.spark, kept.filter(pc.is_valid(places)))
+    return frame_of(warehouse.spark, limited_events(stored, warehouse.partitions))
 
 
 def _events(warehouse: Warehouse) -> DataFrame:

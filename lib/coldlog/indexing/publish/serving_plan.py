@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.index.partition_plan import CutMaxima
+from coldlog.indexing.publish.cut_maxima_here import cut_maxima_here
 from coldlog.indexing.publish.planned_rows import (
     PLANNED_SCHEMA,
     READ_COLUMNS,
@@ -38,6 +39,8 @@ from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
+
+_UNCOUNTED = (*SEGMENTS.key, "must_count_from")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +85,13 @@ class ServingPlan:
         """Key and served columns of the segments for which these change."""
         return self._make()[0].segments("is_changed", (*SEGMENTS.key, *SERVED_COLUMNS))
 
-    def uncounted_segments(self) -> DataFrame:
+    def uncounted_segments(self) -> DataFrame | list[Row]:
         """Key of the segments that must be counted again, and `must_count_from`."""
-        columns = (*SEGMENTS.key, "must_count_from")
-        return _frame(self._warehouse, self._make()[0].segments("must_count_from", columns), columns)
+        return self._make()[0].segments("must_count_from", _UNCOUNTED)
+
+    def uncounted_frame(self) -> DataFrame:
+        """As `uncounted_segments`, for Spark."""
+        return _frame(self._warehouse, self.uncounted_segments(), _UNCOUNTED)
 
     def partitions(self) -> DataFrame | list[Row]:
         """The rows of `partition_metadata`."""
@@ -101,8 +107,10 @@ class ServingPlan:
             totals = planned.totals()
             if totals.cut_segment_count:
                 columns = ("topic", "partition", "segment_id", "served_to_offset")
-                cut = _frame(self._warehouse, planned.segments("is_cut_at_end", columns), columns)
-                maxima = _cut_maxima(self._warehouse, cut)
+                cut = planned.segments("is_cut_at_end", columns)
+                maxima: CutMaxima | None = None if isinstance(cut, DataFrame) else cut_maxima_here(self._warehouse, cut)
+                if maxima is None:
+                    maxima = _cut_maxima(self._warehouse, _frame(self._warehouse, cut, columns))
                 planned.forget()
                 planned = _plan(self._warehouse, maxima)
                 totals = planned.totals()

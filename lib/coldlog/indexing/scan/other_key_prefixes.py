@@ -27,7 +27,12 @@ def find_other_key_prefixes(warehouse: Warehouse, layout: ArchiveLayout) -> Mapp
     """Count, by prefix that the layout does not know, finished segments that were not listed; of many, a sample."""
     if not isinstance(layout, AivenLayout):
         return {}
-    is_finished = F.col("state") == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    rows = warehouse.rows_if_small(SEGMENTS, ("state", "is_listed", "custom_metadata"))
+    if rows is not None:
+        lost_here = (row["custom_metadata"] for row in rows if row["state"] == finished and not row["is_listed"])
+        return count_other_prefixes((each for each in lost_here if each is not None), layout.key_prefixes)
+    is_finished = F.col("state") == finished
     is_lost = is_finished & ~F.col("is_listed") & F.col("custom_metadata").isNotNull()
     lost = warehouse.read(SEGMENTS).where(is_lost).select("custom_metadata").limit(_LOOKED_AT)
     return count_other_prefixes((bytes(row["custom_metadata"]) for row in lost.collect()), layout.key_prefixes)

@@ -7,6 +7,7 @@ must be SQL identifiers; this is checked here, so SQL needs no quoting later.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,35 @@ class Column:
         constraint = " NOT NULL" if self.required else ""
         comment = self.comment.replace("\\", "\\\\").replace("'", "\\'")
         return f"{self.name} {self.type}{constraint} COMMENT '{comment}'"
+
+
+_SPARK_NAMES = {
+    pa.int64(): "long",
+    pa.int32(): "integer",
+    pa.int16(): "short",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.float64(): "double",
+}
+
+
+def _spark_type(kind: pa.DataType) -> object:
+    """The type in the JSON of Spark's schemas, which Delta keeps in its log."""
+    if pa.types.is_list(kind):
+        return {"containsNull": True, "elementType": _spark_type(kind.value_type), "type": "array"}
+    if pa.types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return _spark_struct([(each.name, each.type, True, {}) for each in fields])
+    return _SPARK_NAMES[kind]
+
+
+def _spark_struct(fields: Sequence[tuple[str, pa.DataType, bool, dict[str, str]]]) -> object:
+    named = [
+        {"metadata": metadata, "name": name, "nullable": is_nullable, "type": _spark_type(kind)}
+        for name, kind, is_nullable, metadata in fields
+    ]
+    return {"fields": named, "type": "struct"}
 
 
 @cache
@@ -144,6 +174,16 @@ class TableDefinition:
         if not added:
             return None
         return f"ALTER TABLE {qualified_name} ADD COLUMNS ({', '.join(column.ddl for column in added)})"
+
+    @property
+    def schema_json(self) -> str:
+        """The columns as Spark writes them to Delta's log."""
+        fields = [(each.arrow_field, each.comment) for each in self.columns]
+        return json.dumps(
+            _spark_struct([(each.name, each.type, each.nullable, {"comment": comment}) for each, comment in fields]),
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
 
     @property
     def all_properties(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Delta 4.4.0 keeps the newest snapshot of each table in memory, and writes a checksum with the number of files beside
 each commit. The Python API shows neither, and it cannot add files that are already written. So this module calls the
-JVM.
+JVM. While Spark has not been started (`coldlog.runtime.late_session`), delta-rs tells these facts.
 """
 
 from __future__ import annotations
@@ -13,25 +13,33 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
+from coldlog.runtime.late_session import is_late
 from coldlog.runtime.spark_failures import LOG_IS_DAMAGED, explain_failure
 from coldlog.tables.delta.data_files import DataFile
 from coldlog.tables.delta.file_checksums import checksums_path, damaged
-from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.log_files import open_log
+from coldlog.tables.delta.table_storage import open_delta, storage_error
 
 
 def newest_version(spark: SparkSession, location: str) -> int:
     """Return the table's newest version; -1 if there is no table."""
+    if is_late(spark):
+        return -1 if (table := _open(location)) is None else table.version()
     return int(_snapshot(spark, location).version())
 
 
 def stored_column_names(spark: SparkSession, location: str) -> list[str]:
     """List the columns of the table, which an older release may have created; empty if there is no table."""
+    if is_late(spark):
+        return [] if (table := _open(location)) is None else [field.name for field in table.schema().fields]
     return list(_snapshot(spark, location).schema().fieldNames())
 
 
@@ -41,6 +49,8 @@ def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: b
     Commits of other writers may have no checksum. `is_just_loaded`: this session has just read the log; do not list it
     again.
     """
+    if is_late(spark):
+        return None if (table := _open(location)) is None else len(table.get_add_actions())
     snapshot = _snapshot(spark, location, is_just_loaded=is_just_loaded)
     # Not `numOfFilesIfKnown`, which starts a query.
     checksum = snapshot.checksumOpt()
@@ -97,6 +107,8 @@ def find_data_location(spark: SparkSession, location: str) -> str:
     """
     if bucket_and_prefix(location) is not None:
         return location
+    if is_late(spark):  # only for a folder that Hadoop takes for the same folder
+        return os.path.abspath(plain_location(location))
     path: Any = _jvm(spark).org.apache.hadoop.fs.Path(location)
     file_system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     uri = file_system.makeQualified(path).toUri()
@@ -135,6 +147,28 @@ def add_files(
     unpartitioned = jvm.scala.Option.apply(scala.toSeq([]))
     append = delta.DeltaOperations.Write(jvm.org.apache.spark.sql.SaveMode.Append, unpartitioned, *[none] * 7)
     commit.commit(scala.toSeq(actions), append)
+
+
+def is_plainly_there(location: str) -> bool | None:
+    """Whether a table is in a folder of this machine, without Spark; None if only Spark can say what is wrong there."""
+    folder = plain_location(location)
+    if not os.path.isdir(os.path.join(folder, LOG_FOLDER)):
+        return False
+    try:
+        open_delta(folder)
+    except (DeltaError, OSError):
+        return None
+    return True
+
+
+def _open(location: str) -> DeltaTable | None:
+    """Open the newest version without Spark; None if there is no table."""
+    try:
+        return open_delta(plain_location(location))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as failed:
+        raise storage_error(failed, location) from None
 
 
 def _snapshot(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> Any:

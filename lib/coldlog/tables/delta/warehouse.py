@@ -23,7 +23,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.states import IndexDepth
@@ -157,8 +156,7 @@ class Warehouse(WarehouseReads):
         }
 
         def create(table: TableDefinition) -> None:
-            schema = StructType.fromDDL(", ".join(column.ddl for column in table.columns)).json()
-            if not create_table(self.location(table), table, schema, defaults):
+            if not create_table(self.location(table), table, table.schema_json, defaults):
                 self.spark.sql(table.create_statement(self.identifier(table), self.location(table)))
 
         with ThreadPoolExecutor(TABLES_AT_ONCE) as creations:

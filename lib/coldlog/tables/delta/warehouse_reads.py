@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.runtime.arrow_frames import frame_of
+from coldlog.runtime.late_session import is_late
 from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
@@ -29,6 +30,7 @@ from coldlog.tables.delta.as_of import find_moment, find_version
 from coldlog.tables.delta.delta_log import (
     file_count_if_known,
     find_data_location,
+    is_plainly_there,
     newest_version,
     unnamed_damage,
 )
@@ -36,7 +38,7 @@ from coldlog.tables.delta.file_checksums import damaged
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_path
 from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
-from coldlog.tables.delta.row_edits import Row
+from coldlog.tables.delta.row_edits import Key, Row
 from coldlog.tables.delta.table_files import (
     NoTableError,
     list_table_files,
@@ -51,7 +53,7 @@ FEW_ROWS = 1_000
 TABLES_AT_ONCE = 8
 """Each takes some requests to the store, one after another."""
 _FEW_FILES = 8
-SMALL_TABLES = 10
+SMALL_TABLES = 30
 """So many times `FEW_ROWS` are worked on in this process where Spark would start tasks in Python for them."""
 _SMALL_TABLE_FILES = 64
 
@@ -130,6 +132,10 @@ class WarehouseReads:
         return there
 
     def has(self, table: TableDefinition) -> bool:
+        if is_late(self.spark):
+            is_there = is_plainly_there(self.location(table))
+            if is_there is not None:
+                return is_there
         try:
             return DeltaTable.isDeltaTable(self.spark, self.location(table))
         except (IllegalArgumentException, Py4JJavaError) as unreadable:
@@ -257,6 +263,12 @@ class WarehouseReads:
         """Make a frame of rows from the driver, in the table's schema."""
         arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=table.arrow_schema)
         return frame_of(self.spark, arrow)
+
+    def local_keys(self, table: TableDefinition, keys: Iterable[Key]) -> DataFrame:
+        """Make a frame of keys from the driver."""
+        schema = pa.schema([table.arrow_schema.field(name) for name in table.key])
+        rows = [dict(zip(table.key, key, strict=True)) for key in keys]
+        return frame_of(self.spark, pa.Table.from_pylist(rows, schema=schema))
 
     def data_location(self, table: TableDefinition) -> str:
         """The place where tasks write files for `add_files`. It is kept: the JVM takes milliseconds to find it."""

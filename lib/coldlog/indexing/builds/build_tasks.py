@@ -1,0 +1,73 @@
+"""Read the segments of one commit and write their index rows: few in this process, more in Spark tasks.
+
+Spark's Python workers take seconds to start. A cluster's tasks may see other disks than the driver, so they get
+everything.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.indexing.builds.build_plan import SegmentWork, plan_tasks
+from coldlog.indexing.builds.index_files import ANSWER_DDL, ANSWER_SCHEMA, IndexPlace, write_index_files
+from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
+from coldlog.runtime.spark_failures import error_of_a_worker
+from coldlog.tiering.read_pace import take_throttled
+
+MOST_SEGMENTS_HERE, MOST_BYTES_HERE = 300, 32 << 20
+"""So much is read in this process, in one or two seconds."""
+
+
+def run_build(
+    spark: SparkSession,
+    layout: ArchiveLayout,
+    options: BuildOptions,
+    tasks_per_core: int,
+    commit: list[SegmentWork],
+    place: IndexPlace,
+) -> pa.Table:
+    """Return the answers of `write_index_files` for the segments of one commit."""
+    is_little = len(commit) <= MOST_SEGMENTS_HERE and sum(each.log_bytes for each in commit) <= MOST_BYTES_HERE
+    if is_little and str(spark.conf.get("spark.master")).startswith("local"):
+        pieces = build_segments(layout, commit, options)
+        answers = list(write_index_files(pieces, place, partial(take_throttled, layout)))
+        return pa.Table.from_batches(answers, schema=ANSWER_SCHEMA)
+    return _run_tasks(spark, layout, options, plan_tasks(commit, _task_count(spark, tasks_per_core)), place)
+
+
+def _task_count(spark: SparkSession, tasks_per_core: int) -> int:
+    return spark.sparkContext.defaultParallelism * tasks_per_core
+
+
+def _run_tasks(
+    spark: SparkSession,
+    layout: ArchiveLayout,
+    options: BuildOptions,
+    tasks: list[list[SegmentWork]],
+    place: IndexPlace,
+) -> pa.Table:
+    shipped = spark.sparkContext.broadcast((layout, tasks, options, place))
+
+    def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
+        layout, tasks, options, place = shipped.value
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                pieces = build_segments(layout, tasks[task], options)
+                yield from write_index_files(pieces, place, partial(take_throttled, layout))
+
+    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)
+    try:
+        return answered.toArrow()
+    except PySparkException as failed:
+        # An error that a task raised on purpose is raised again, so that earlier commits are still materialized.
+        on_purpose = error_of_a_worker(failed)
+        if on_purpose is None:
+            raise
+        raise on_purpose from failed
+    finally:
+        shipped.unpersist()

@@ -1,0 +1,165 @@
+"""Fold few events into the state of each segment, in this process.
+
+The rules are those of `announced_segments`, which has them in SQL for many events; a test holds both to the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coldlog.indexing.events.event_rows import EVENTS_HERE, PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.row_edits import Row
+
+if TYPE_CHECKING:
+    from coldlog.tables.delta.warehouse import Warehouse
+
+FOLDED_HERE = 30_000
+"""So many events are folded in this process, in a second."""
+SegmentKey = tuple[str, int, str, str]
+"""Topic, partition, topic id and segment id."""
+
+_COPYING, _COPIED = "COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"
+_DELETING, _DELETED = "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"
+_VALID_BEFORE = {
+    _COPIED: (_COPYING, _COPIED),
+    _DELETING: (_COPYING, _COPIED, _DELETING),
+    _DELETED: (_DELETING,),
+}
+"""From which states an update leads to a state."""
+_MARKED, _STARTED, _FINISHED = "DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED"
+_VALID_BEFORE_PARTITION = {
+    _MARKED: (None, _MARKED, _FINISHED),
+    _STARTED: (_MARKED, _STARTED),
+    _FINISHED: (_STARTED, _FINISHED),
+}
+_FIRST = {
+    "announced_start_offset": "start_offset",
+    "announced_end_offset": "end_offset",
+    "announced_max_timestamp_ms": "max_timestamp_ms",
+    "announced_size_bytes": "size_bytes",
+    "announced_leader_epochs": "segment_leader_epochs",
+    "announced_txn_index_empty": "txn_index_empty",
+}
+_LAST = ("broker_id", "event_timestamp_ms", "custom_metadata")
+_NEEDED = (
+    "metadata_partition", "metadata_offset", "event_kind", "topic", "topic_id", "partition", "segment_id", "state",
+    *_FIRST.values(), *_LAST, "problem",
+)  # fmt: skip
+
+
+def announced_here(warehouse: Warehouse) -> dict[SegmentKey, Row] | None:
+    """Return the rows of `announced_segments` by key; None if there are too many events."""
+    stored = warehouse.small_table(SEGMENT_EVENTS, _NEEDED, times=EVENTS_HERE)
+    if stored is None:
+        return None
+    events = limited_events(stored, warehouse.partitions)
+    if len(events) > FOLDED_HERE:
+        return None
+    wanted = warehouse.partitions
+    folded = fold_events(events.to_pylist())
+    return {key: row for key, row in folded.items() if wanted is None or key[:2] in wanted}
+
+
+def limited_events(stored: pa.Table, partitions: frozenset[tuple[str, int]] | None) -> pa.Table:
+    """Keep the events that can be of the partitions (None: all), and add `is_complete`: all records of their metadata
+    partition are present and readable."""
+    readable = stored.filter(pc.is_null(stored["problem"])).group_by("metadata_partition")
+    counted = readable.aggregate([([], "count_all"), ("metadata_offset", "max")])
+    complete = pc.equal(counted["count_all"], pc.add(counted["metadata_offset_max"], 1))
+    counted = counted.select(["metadata_partition"]).append_column("is_complete", complete)
+    kept = stored
+    if partitions is not None:
+        topics = pa.array(sorted({topic for topic, _ in partitions}), pa.string())
+        numbers = pa.array(sorted({number for _, number in partitions}), stored["partition"].type)
+        # A tombstone's key has no topic.
+        is_of_topic = pc.or_(pc.is_null(stored["topic"]), pc.is_in(stored["topic"], topics))
+        kept = stored.filter(pc.and_(is_of_topic, pc.is_in(stored["partition"], numbers)))
+    places = pc.index_in(kept["metadata_partition"], counted["metadata_partition"])
+    kept = kept.append_column("is_complete", counted["is_complete"].take(places))
+    return kept.filter(pc.is_valid(places))
+
+
+def fold_events(events: Iterable[Row]) -> dict[SegmentKey, Row]:
+    """Fold events with `is_complete`, in any order, into a row for each segment that they name."""
+    of_segments: dict[tuple[int, str, str], list[Row]] = {}
+    of_partitions: dict[tuple[str, int, str], list[Row]] = {}
+    for event in sorted(events, key=_place):
+        kind = event["event_kind"]
+        if kind == PARTITION_DELETE:
+            of_partitions.setdefault((event["topic"], event["partition"], event["topic_id"]), []).append(event)
+        elif kind in (SEGMENT, SEGMENT_UPDATE, TOMBSTONE) and event["segment_id"] is not None:
+            of_segments.setdefault((event["partition"], event["topic_id"], event["segment_id"]), []).append(event)
+    finished = {partition: _deletions(deletes) for partition, deletes in of_partitions.items()}
+    folded: dict[SegmentKey, Row] = {}
+    for (partition, topic_id, segment_id), named in of_segments.items():
+        topics = [str(each["topic"]) for each in named if each["topic"] is not None]
+        if not topics:  # nothing is known of a segment with only a tombstone
+            continue
+        topic = max(topics)
+        # The end of a partition's deletion is an event of each of its segments.
+        ends = finished.get((topic, partition, topic_id), [])
+        folded[topic, partition, topic_id, segment_id] = _fold(sorted([*named, *ends], key=_place))
+    return folded
+
+
+def _place(event: Mapping[str, Any]) -> tuple[int, int]:
+    return event["metadata_partition"], event["metadata_offset"]
+
+
+def _fold(events: Iterable[Mapping[str, Any]]) -> Row:
+    """Fold the events of one segment, in order."""
+    first: Mapping[str, Any] | None = None
+    last: Mapping[str, Any] | None = None
+    state: str | None = None
+    was_copied, dropped = False, 0
+    for event in events:
+        first, last = first or event, last or event
+        if event["event_kind"] in (PARTITION_DELETE, TOMBSTONE):
+            state = None if state is None else _DELETED
+        elif _is_valid(event, state, first):
+            if event["event_kind"] == SEGMENT or state is None:
+                first = event
+            is_first = event["event_kind"] == SEGMENT
+            was_copied = event["state"] == _COPIED or (was_copied and not is_first)
+            last, state = event, event["state"]
+        else:
+            dropped += 1
+    assert first is not None
+    assert last is not None
+    return {
+        "announced_state": state,
+        **{name: first[column] for name, column in _FIRST.items()},
+        **{name: last[name] for name in _LAST},
+        "was_copied": was_copied,
+        "dropped_event_count": dropped,
+    }
+
+
+def _is_valid(event: Mapping[str, Any], state: str | None, first: Mapping[str, Any]) -> bool:
+    wanted = event["state"]
+    if event["event_kind"] == SEGMENT:
+        is_next = wanted == _COPYING and (state in (None, _COPYING, _DELETED) or first["start_offset"] is None)
+    else:
+        is_next = state is not None and state in _VALID_BEFORE.get(wanted, ())
+    if is_next or event["is_complete"] or wanted == _COPYING:
+        return is_next
+    return state is None or (wanted == _DELETED and state != _DELETED)
+
+
+def _deletions(events: Iterable[Row]) -> list[Row]:
+    """Return the events that finish the deletion of a partition."""
+    state: str | None = None
+    finished = []
+    for event in events:
+        wanted = event["state"]
+        is_over_hole = state is None or (wanted == _FINISHED and state == _MARKED)
+        if state in _VALID_BEFORE_PARTITION[wanted] or (not event["is_complete"] and is_over_hole):
+            state = wanted
+            if state == _FINISHED:
+                finished.append(event)
+    return finished

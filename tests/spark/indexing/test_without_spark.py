@@ -1,0 +1,101 @@
+"""Test that runs with little work start no Spark, and end as those that use it."""
+
+from __future__ import annotations
+
+import io
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from builders.archive_writer import TopicPartition, write_archive
+from builders.segment_builder import Batch, Record, Segment
+from coldlog.indexing.pipeline import run_pipeline
+from coldlog.launch.session import late_options
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
+from coldlog.runtime.late_session import LateSession
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.warehouse import Warehouse
+from large_tables import as_large_tables
+from planning import planned_for_small_tables
+from table_contents import BUILD_NUMBERS, table_contents
+
+PARTITION = TopicPartition(topic="orders", partition=0)
+
+
+def _never() -> SparkSession:
+    pytest.fail("this run starts Spark")
+
+
+def _run(archive: Path, location: Path, start: Callable[[], SparkSession], *assignments: str) -> LateSession:
+    settings = load_settings("local", [f"archive.uri={archive}", f"warehouse.uri={location}", *assignments])
+    late = LateSession({"spark.master": "local[2]"}, start)
+    console = Console(progress=io.StringIO(), results=io.StringIO())
+    run_pipeline(Job(spark=late.as_session(), settings=settings, arguments=Namespace(), console=console))
+    return late
+
+
+def test_the_sample_and_its_events_are_indexed_without_spark(
+    spark: SparkSession, golden_with_events_uri: str, tmp_path: Path
+) -> None:
+    sample = Path(__file__).parents[2] / "golden" / "kafka-sample"
+    events = [f"metadata.uri={sample / 'rlmm'}"]
+    _run(sample / "archive", tmp_path / "warehouse", _never, *events)
+    made = table_contents(Warehouse(spark=spark, uri=str(tmp_path / "warehouse")), without=BUILD_NUMBERS)
+    assert made == table_contents(Warehouse(spark=spark, uri=golden_with_events_uri), without=BUILD_NUMBERS)
+
+
+def test_a_run_starts_spark_when_it_needs_it_and_ends_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    archive, few, many = (tmp_path / name for name in ("archive", "few", "many"))
+    for count in (1, 3):
+        write_archive(archive, {PARTITION: [_segment(10 * number) for number in range(count)]})
+        _run(archive, few, _never)
+        with planned_for_small_tables(spark), as_large_tables():
+            assert _run(archive, many, lambda: spark).started_before() is spark
+        contents = [table_contents(Warehouse(spark=spark, uri=str(location))) for location in (few, many)]
+        assert contents[0] == contents[1]
+        assert len(contents[0][SEGMENTS.name]) == count
+
+
+def _segment(start: int) -> Segment:
+    records = tuple(Record(timestamp_ms=1_000 + start + at, value=b"v") for at in range(10))
+    return Segment(batches=(Batch(base_offset=start, records=records),))
+
+
+def test_only_a_local_session_that_reads_plain_folders_starts_late(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("coldlog.launch.session._has_jvm", lambda: False)
+
+    def starts_late(uri: object, *assignments: str, **environment: str) -> bool:
+        return late_options(load_settings("local", [f"warehouse.uri={uri}", *assignments]), environment) is not None
+
+    assert starts_late(tmp_path)
+    assert starts_late(f"file://{tmp_path}")
+    assert not starts_late(tmp_path, MASTER="spark://host:7077")
+    assert not starts_late(tmp_path, "spark.master=yarn")
+    assert not starts_late(tmp_path, "spark.hadoop.fs.defaultFS=hdfs://host/")
+    assert not starts_late(tmp_path, SPARK_CONF_DIR=str(tmp_path))
+    assert not starts_late("s3://bucket/warehouse")
+    monkeypatch.setattr("coldlog.launch.session._has_jvm", lambda: True)
+    assert not starts_late(tmp_path)
+
+
+def test_options_that_were_set_before_the_start_are_those_of_the_session(spark: SparkSession) -> None:
+    late = LateSession({"spark.master": "local[2]"}, lambda: spark)
+    late.conf.set("spark.databricks.delta.write.txnAppId", "one")
+    late.conf.set("spark.databricks.delta.write.txnVersion", "2")
+    late.conf.unset("spark.databricks.delta.write.txnVersion")
+    assert late.conf.get("spark.master") == "local[2]"
+    assert late.started_before() is None
+    try:
+        assert late.range(3).count() == 3
+        assert late.started_before() is spark
+        assert spark.conf.get("spark.databricks.delta.write.txnAppId") == "one"
+        assert "spark.databricks.delta.write.txnVersion" not in spark.conf.getAll
+    finally:
+        spark.conf.unset("spark.databricks.delta.write.txnAppId")
