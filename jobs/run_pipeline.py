@@ -32,13 +32,14 @@ def main() -> int:
     def call(job: Job) -> None:
         from coldlog.indexing.pipeline import run_pipeline
 
-        run_pipeline(job, found[0] if found else None)
+        run_pipeline(job, found[0] if found else None, is_full_listing=job.arguments.full_listing)
 
     parser = job_argument_parser(__file__, __doc__)
     parser.add_argument(
         "--full-listing",
         action="store_true",
-        help="list every partition directory, also those that are not due (scan.full_listing_hours)",
+        help="list every partition directory in the archive: also those that are not due (scan.full_listing_hours) or "
+        "in an S3 Inventory report (scan.inventory_uri)",
     )
     return run_job(call, parser, first=first, starts_late=True)
 

@@ -13,10 +13,20 @@ from contextlib import contextmanager
 from coldlog.errors import ColdlogError
 from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.deepened_part import read_deepened_part
+from coldlog.indexing.last_run import RUN_PIPELINE, LastRun, find_last_run
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.listing import ArchiveDigest
-from coldlog.indexing.scan.touched import Touched, keep_digests, with_listing_times, with_partitions
+from coldlog.indexing.scan.reported_listing import age_in_days, find_report, settled_listing
+from coldlog.indexing.scan.touched import (
+    Touched,
+    in_partitions,
+    keep_digests,
+    read_kept,
+    with_listing_times,
+    with_partitions,
+    with_seen_times,
+)
 from coldlog.indexing.show import (
     show_errors,
     show_lookups,
@@ -35,8 +45,8 @@ from coldlog.indexing.steps import (
     scan_step,
     supplied_log_starts,
 )
-from coldlog.indexing.witness import KEY as WITNESS
 from coldlog.indexing.witness import (
+    ARCHIVE,
     LOG_STARTS,
     REPORTS,
     find_change,
@@ -46,6 +56,7 @@ from coldlog.indexing.witness import (
     reports_state,
     witness_of_run,
 )
+from coldlog.indexing.witness import KEY as WITNESS
 from coldlog.lookups.functions import register_functions
 from coldlog.runtime.console import counted, human_bytes
 from coldlog.runtime.given_settings import with_given_settings
@@ -65,8 +76,6 @@ from coldlog.tiering.read_pace import paced_opener
 from coldlog.upkeep.maintain import maintain_tables
 from coldlog.upkeep.reconcile import ReconcileSummary, unsettled_partitions
 from coldlog.upkeep.validation_report import validate_and_show
-
-RUN_PIPELINE = "run_pipeline"
 
 
 def scan(job: Job) -> None:
@@ -143,19 +152,27 @@ def maintain(job: Job) -> None:
     show_maintenance(job, summary)
 
 
-def run_pipeline(job: Job, touched: Touched | None = None) -> None:
+def run_pipeline(job: Job, touched: Touched | None = None, *, is_full_listing: bool = False) -> None:
     """Run all four jobs, then show the results and a few lookups; validate if `validation.after_build` is set.
 
-    If a preflight found the partitions that have changed, only these are worked on.
+    If a preflight found the partitions that have changed, only these are worked on. `is_full_listing`: list the archive
+    itself, although there may be S3 Inventory reports of it.
     """
     layout = layout_opener(job.settings)()
-    with _writing(job, RUN_PIPELINE) as (warehouse, run):
+    report = None if is_full_listing else find_report(job.settings)
+    with _holding(job) as warehouse, _recorded_after(warehouse, RUN_PIPELINE) as (last, run):
         surroundings, began_ms = read_surroundings(job.settings), now_ms()
         events = read_metadata_step(job, warehouse)
         run["metadata"] = events.facts
         log_starts = supplied_log_starts(job)
         states = {**surroundings, LOG_STARTS: log_starts_digest(log_starts)}
         limited, touched = _limited(job, warehouse, touched, states, events.partitions)
+        if report is not None and touched is None:
+            job.console.note(f"listing partitions from {report.shown_time}")
+            if days := age_in_days(report, began_ms):
+                job.console.warn(f"this report is {days} days old; check that the inventory still makes reports")
+            kept = {} if last is None else read_kept(warehouse.uri, last.witness[ARCHIVE])
+            layout = settled_listing(warehouse, layout, report, kept)
         scan = scan_step(job, limited, layout, log_starts, touched)
         run["scan"] = scan.facts
         failure = None
@@ -178,7 +195,10 @@ def run_pipeline(job: Job, touched: Touched | None = None) -> None:
         run[WITNESS] = witness_of_run(job.settings, surroundings, run)
         if run[WITNESS] is not None:
             has_events = events.facts is not None
-            _keep_digests(job, limited, scan.archive, listed_ms=began_ms if has_events else None)
+            archive = with_seen_times(
+                scan.archive, layout, began_ms, lambda directory: bool(in_partitions([directory], touched))
+            )
+            _keep_digests(job, limited, archive, listed_ms=began_ms if has_events else None)
 
 
 def _keep_digests(job: Job, warehouse: Warehouse, archive: ArchiveDigest, *, listed_ms: int | None) -> None:
@@ -216,10 +236,22 @@ def _limited(
 @contextmanager
 def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
     """Hold the warehouse for this job; yield it and the summary that is written to the run's row in `job_runs`."""
+    with _holding(job) as warehouse, recorded_run(warehouse, name) as run:
+        yield warehouse, run
+
+
+@contextmanager
+def _holding(job: Job) -> Iterator[Warehouse]:
     with writing(job.settings.warehouse_uri, lease_s=job.settings.warehouse.lease_seconds) as lease:
-        warehouse = open_warehouse(job, lease)
-        with recorded_run(warehouse, name) as run:
-            yield warehouse, run
+        yield open_warehouse(job, lease)
+
+
+@contextmanager
+def _recorded_after(warehouse: Warehouse, name: str) -> Iterator[tuple[LastRun | None, dict[str, object]]]:
+    """Yield the last run, before this one has a row, and the summary of this run."""
+    last = find_last_run(warehouse.uri)
+    with recorded_run(warehouse, name) as run:
+        yield last, run
 
 
 def open_warehouse(job: Job, lease: WarehouseLease | None = None) -> Warehouse:

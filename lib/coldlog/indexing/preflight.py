@@ -13,15 +13,15 @@ late commits of its holder first (`Warehouse.fence`).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from coldlog.errors import ColdlogError
-from coldlog.indexing.pipeline import RUN_PIPELINE
+from coldlog.indexing.last_run import RUN_PIPELINE, SINCE, find_last_run
 from coldlog.indexing.run_log import record_unchanged_run
-from coldlog.indexing.scan.listing import ArchiveDigest, digest_archive
+from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, digest_archive
+from coldlog.indexing.scan.reported_listing import age_in_days, find_report, newer_listing, seen_since
 from coldlog.indexing.scan.touched import (
     KeptDigests,
     Touched,
@@ -31,6 +31,7 @@ from coldlog.indexing.scan.touched import (
     may_be_limited,
     not_due,
     read_kept,
+    with_seen_times,
 )
 from coldlog.indexing.steps import ask_live_log_starts, open_event_source
 from coldlog.indexing.witness import (
@@ -52,13 +53,11 @@ from coldlog.runtime.console import Stage, counted
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import MetadataSource, Settings
-from coldlog.tables.definitions.job_runs import RunOutcome
-from coldlog.tables.delta.run_rows import now_ms, read_newest_run
+from coldlog.tables.delta.run_rows import now_ms
 from coldlog.tables.leases.warehouse_lease import WarehouseLease
 from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 
-_SINCE = "unchanged_since_run"
 _NOT_KNOWN = "not known"
 _MOST_LISTED = 500_000
 """So many segments are listed in this process although new events make a run necessary."""
@@ -66,14 +65,6 @@ _MOST_LISTED = 500_000
 
 class _LeftToSparkError(Exception):
     """The lease must not be released as that of a success."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LastRun:
-    """The run that left the witness, and the last one that did every step."""
-
-    witness: Witness
-    full_run_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +82,15 @@ class _Listed:
 
     archive: ArchiveDigest
     kept: KeptDigests
+    has_report: bool
+    """Whether the settings name S3 Inventory reports."""
 
 
 def end_unchanged_run(job: PlainJob, *, is_full_listing: bool = False) -> PreflightOutcome:
     """End the run if nothing has changed since the last one. `is_full_listing`: list every directory."""
     settings = job.settings
     is_possible = settings.pipeline.skip_unchanged and may_be_unchanged(settings)
-    if not is_possible or _find_last_run(settings.warehouse_uri) is None:
+    if not is_possible or find_last_run(settings.warehouse_uri) is None:
         return PreflightOutcome()
     started_ms = now_ms()
     try:
@@ -114,21 +107,18 @@ def _end_if_unchanged(
     settings: Settings, lease: WarehouseLease | None, stage: Stage, started_ms: int, *, is_full_listing: bool
 ) -> PreflightOutcome:
     uri = settings.warehouse_uri
-    # A table may lack events, and get them behind those that were read. So it does not say which directories changed.
-    is_full_listing |= settings.metadata.source is MetadataSource.TABLE
-    hours = 0.0 if is_full_listing else settings.scan.full_listing_hours
-    last, touched, listed = _find_last_run(uri), None, None
+    last, touched, listed = find_last_run(uri), None, None
     try:
         if last is None:
             change: str | None = "the last run"
         else:
-            change, listed = _find_change(settings, last.witness, hours, stage)
+            change, listed = _find_change(settings, last.witness, stage, is_full_listing=is_full_listing)
             if change is not None and listed is not None and settings.log_start_offsets.bootstrap_servers is None:
                 touched = find_touched(listed.kept, last.witness, listed.archive)
     except ColdlogError as in_doubt:
         change, touched = f"not known ({in_doubt})", None
     if last is not None and change is None:
-        summary = {_SINCE: last.full_run_id, KEY: last.witness}
+        summary = {SINCE: last.full_run_id, KEY: last.witness}
         if record_unchanged_run(uri, lease, RUN_PIPELINE, started_ms, summary):
             stage.add("nothing has changed since the last run")
             if listed is not None:
@@ -139,12 +129,18 @@ def _end_if_unchanged(
     return PreflightOutcome(touched=touched)
 
 
-def _find_change(settings: Settings, witness: Witness, hours: float, stage: Stage) -> tuple[str | None, _Listed | None]:
+def _find_change(
+    settings: Settings, witness: Witness, stage: Stage, *, is_full_listing: bool
+) -> tuple[str | None, _Listed | None]:
     """Return the first thing of the witness that has changed, and what was listed if nothing else has changed than the
-    archive and the metadata topic. `hours`: `scan.full_listing_hours`."""
+    archive and the metadata topic."""
     changed, began_ms = None, now_ms()
     kept = read_kept(settings.warehouse_uri, witness[ARCHIVE])
-    known = not_due(kept, began_ms, hours)
+    report = None if is_full_listing else find_report(settings)
+    if report is None:
+        known = not_due(kept, began_ms, _full_listing_hours(settings, is_full_listing=is_full_listing))
+    else:
+        known = seen_since(kept, report)
     for now in _iter_states(settings):
         if change := find_change(witness, now):
             # What new events name is known only when they are read. Tasks list a large archive sooner.
@@ -152,20 +148,39 @@ def _find_change(settings: Settings, witness: Witness, hours: float, stage: Stag
             if change != EVENTS or is_live or not may_be_limited(kept, known, _MOST_LISTED):
                 return change, None
             changed = change
-    archive = listed_again(digest_archive(layout_opener(settings)(), known), kept, known, began_ms)
+    layout = layout_opener(settings)()
+    if report is not None:
+        layout = newer_listing(layout, report, kept)
+    archive = listed_again(digest_archive(layout, known), kept, known, began_ms)
+    archive = with_seen_times(archive, layout, began_ms, lambda directory: directory.name not in known)
     known_count = sum(each.directory.name in known for each in archive.directories)
     partitions = counted(len(archive.directories), "partition")
     if known_count:
-        stage.add(partitions, f"{len(archive.directories) - known_count} listed, the others follow the metadata topic")
+        others = "follow the metadata topic" if report is None else f"were seen since {report.shown_time}"
+        stage.add(partitions, f"{len(archive.directories) - known_count} listed, the others {others}")
     else:
         stage.add(partitions, counted(archive.totals.segments, "segment") + " listed")
-    return changed or find_change(witness, {ARCHIVE: archive.digest}), _Listed(archive=archive, kept=kept)
+    if report is not None and (days := age_in_days(report, began_ms)):
+        stage.add(f"this report is {days} days old")
+    listed = _Listed(archive=archive, kept=kept, has_report=report is not None)
+    return changed or find_change(witness, {ARCHIVE: archive.digest}), listed
+
+
+def _full_listing_hours(settings: Settings, *, is_full_listing: bool) -> float:
+    # A table may lack events, and get them behind those that were read. So it does not say which directories changed.
+    is_full_listing |= settings.metadata.source is MetadataSource.TABLE
+    return 0.0 if is_full_listing else settings.scan.full_listing_hours
 
 
 def _keep_times(uri: str, listed: _Listed) -> None:
     """Store which directories were listed. If that fails, they are listed again."""
-    before = {name: each.listed_ms for name, each in listed.kept.items()}
-    if before and before != {each.directory.name: each.listed_ms for each in listed.archive.directories}:
+
+    def times(digests: Iterable[DirectoryDigest]) -> dict[str, tuple[int | None, int | None]]:
+        # Without reports, the table is not written in every run only to say that it has listed.
+        return {each.directory.name: (each.listed_ms, each.seen_ms if listed.has_report else None) for each in digests}
+
+    before = times(listed.kept.values())
+    if before and before != times(listed.archive.directories):
         with suppress(ColdlogError):
             keep_digests(uri, listed.archive)
 
@@ -180,18 +195,3 @@ def _iter_states(settings: Settings) -> Iterator[Witness]:
     yield {LOG_STARTS: log_starts_digest(log_starts, ask_live_log_starts(settings))}
     source = open_event_source(settings)
     yield {EVENTS: NOTHING if source is None else source.digest() or _NOT_KNOWN}
-
-
-def _find_last_run(uri: str) -> _LastRun | None:
-    """Find the last run, if it left a witness and its row can be read."""
-    try:
-        row = read_newest_run(uri)
-    except ColdlogError:
-        return None
-    if row is None or (row["job"], row["outcome"]) != (RUN_PIPELINE, RunOutcome.SUCCEEDED.value):
-        return None
-    summary = json.loads(str(row["summary"]))
-    witness = summary.get(KEY)
-    if not witness:
-        return None
-    return _LastRun(witness=witness, full_run_id=summary.get(_SINCE, row["run_id"]))

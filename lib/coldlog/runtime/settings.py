@@ -432,6 +432,11 @@ class ScanSettings:
         "once in this time; 0: in every run",
         at_least=0,
     )
+    inventory_uri: Uri | None = setting(
+        None,
+        "S3 Inventory reports of the archive's bucket, from which run_pipeline takes listings: "
+        "s3://bucket/prefix/source-bucket/config-id, or one manifest.json",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

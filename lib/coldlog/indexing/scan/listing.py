@@ -15,6 +15,7 @@ the partition, which distinguishes it from an empty directory. A store that does
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from coldlog.archive.inventory.reported_layout import ReportedLayout
 from coldlog.archive.layouts.layout import (
     ArchiveLayout,
     DirectoryListing,
@@ -39,6 +41,7 @@ from coldlog.errors import ArchiveError
 from coldlog.indexing.digests import digest_bytes, digest_of
 from coldlog.indexing.scan.listing_processes import map_in_processes
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -110,11 +113,12 @@ class ListingTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryDigest:
-    """What a listing found in one partition directory. `listed_ms`: as in the table `directory_digests`."""
+    """What a listing found in one partition directory. The times are those of the table `directory_digests`."""
 
     directory: PartitionDirectory
     totals: ListingTotals
     listed_ms: int | None = field(default=None, compare=False)
+    seen_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,16 +167,25 @@ def list_in_tasks(warehouse: Warehouse, layout: ArchiveLayout, directories: Sequ
     slots = spark.sparkContext.defaultParallelism
     size = max(1, min(_MOST_DIRECTORIES_A_TASK, math.ceil(len(directories) / slots)))
     groups = [directories[i : i + size] for i in range(0, len(directories), size)]
+    ddl = ", ".join(f"{name} {_DDL_TYPES[name]}" for name in LISTED_SCHEMA.names)
+    task_count = max(1, len(groups))
+    if isinstance(layout, ReportedLayout):
+        # Each task gets its part of the report.
+        parts = pa.array((pickle.dumps((layout.part(group), group)) for group in groups), pa.binary())
+        return frame_of(spark, pa.table({"part": parts})).repartition(task_count).mapInArrow(_list_parts, schema=ddl)
 
     def list_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for group in batch.column(0).to_pylist():
                 yield from list_directories(layout, groups[group])
 
-    task_count = max(1, len(groups))
-    tasks = spark.range(0, len(groups), 1, task_count)
-    ddl = ", ".join(f"{name} {_DDL_TYPES[name]}" for name in LISTED_SCHEMA.names)
-    return tasks.mapInArrow(list_groups, schema=ddl)
+    return spark.range(0, len(groups), 1, task_count).mapInArrow(list_groups, schema=ddl)
+
+
+def _list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for part in batch.column(0):
+            yield from list_directories(*pickle.loads(part.as_buffer()))
 
 
 def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirectory]) -> Iterator[pa.RecordBatch]:
@@ -181,9 +194,16 @@ def list_directories(layout: ArchiveLayout, directories: Sequence[PartitionDirec
         # Threads would only wait for each other: the listing of 100,000 segments takes 7.5 s in one, 16 s in sixteen.
         yield from map(partial(_listing_rows, layout), directories)
         return
-    # A store answers one page at a time, and most of the time is waiting.
+    # A store answers one page at a time, and most of the time is waiting. A report is on this machine.
+    is_reported = layout.is_reported if isinstance(layout, ReportedLayout) else _is_never_reported
     with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
-        yield from threads.map(partial(_listing_rows, layout), directories)
+        live = threads.map(partial(_listing_rows, layout), [each for each in directories if not is_reported(each)])
+        for directory in directories:
+            yield _listing_rows(layout, directory) if is_reported(directory) else next(live)
+
+
+def _is_never_reported(_: PartitionDirectory) -> bool:
+    return False
 
 
 def digest_archive(layout: ArchiveLayout, known: Mapping[str, DirectoryDigest] | None = None) -> ArchiveDigest:

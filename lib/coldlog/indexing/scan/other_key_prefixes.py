@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import functions as F
 
+from coldlog.archive.inventory.reported_layout import ReportedLayout
 from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ArchiveError
@@ -25,6 +26,8 @@ _LOOKED_AT = 10_000
 
 def find_other_key_prefixes(warehouse: Warehouse, layout: ArchiveLayout) -> Mapping[str, int]:
     """Count, by prefix that the layout does not know, finished segments that were not listed; of many, a sample."""
+    if isinstance(layout, ReportedLayout):
+        layout = layout.layout
     if not isinstance(layout, AivenLayout):
         return {}
     finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name

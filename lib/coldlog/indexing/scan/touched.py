@@ -8,12 +8,13 @@ archive that follows from them is that of the last run's witness.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from coldlog.archive.layouts.layout import PartitionDirectory
+from coldlog.archive.inventory.reported_layout import ReportedLayout
+from coldlog.archive.layouts.layout import ArchiveLayout, PartitionDirectory
 from coldlog.errors import ColdlogError
 from coldlog.indexing.scan.due_listings import EVENT_DRIVEN_COLUMNS, event_driven, is_due
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
@@ -94,6 +95,23 @@ def listed_again(now: ArchiveDigest, kept: KeptDigests, known: KeptDigests, now_
     return replace(now, directories=tuple(directories))
 
 
+def with_seen_times(
+    archive: ArchiveDigest, layout: ArchiveLayout, now_ms: int, is_listed: Callable[[PartitionDirectory], bool]
+) -> ArchiveDigest:
+    """Note as of when the content of the directories that were listed with this `layout` is known."""
+
+    def seen_ms(directory: PartitionDirectory) -> int:
+        if isinstance(layout, ReportedLayout) and layout.is_reported(directory):
+            return layout.created_ms
+        return now_ms
+
+    directories = (
+        replace(each, seen_ms=seen_ms(each.directory)) if is_listed(each.directory) else each
+        for each in archive.directories
+    )
+    return replace(archive, directories=tuple(directories))
+
+
 def keep_digests(uri: str, archive: ArchiveDigest) -> None:
     """Store what a run has found in each directory. A table in a folder that is damaged, as after a loss of power, is
     made anew: its rows are those of the last run only."""
@@ -146,15 +164,16 @@ def _row(found: DirectoryDigest) -> Row:
     where = {name: getattr(directory, name) for name in ("name", "topic", "topic_id", "partition")}
     numbers = {name: getattr(totals, name) for name in _TOTALS}
     # The sum has more than 64 bits.
-    return where | numbers | {"digest": str(totals.digests), "listed_ms": found.listed_ms}
+    times = {"listed_ms": found.listed_ms, "seen_ms": found.seen_ms}
+    return where | numbers | {"digest": str(totals.digests)} | times
 
 
 def _from_row(row: Row) -> DirectoryDigest:
     directory = PartitionDirectory(**{name: row[name] for name in ("name", "topic", "topic_id", "partition")})  # type: ignore[arg-type]
     numbers = {name: int(str(row[name])) for name in _TOTALS}
-    listed_ms = row["listed_ms"]
+    times = {name: None if row[name] is None else int(str(row[name])) for name in ("listed_ms", "seen_ms")}
     return DirectoryDigest(
         directory=directory,
         totals=ListingTotals(**numbers, digests=int(str(row["digest"]))),
-        listed_ms=None if listed_ms is None else int(str(listed_ms)),
+        **times,
     )

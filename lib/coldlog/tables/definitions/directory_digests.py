@@ -36,5 +36,10 @@ DIRECTORY_DIGESTS = TableDefinition(
             type="BIGINT",
             comment="When it was listed last; NULL: every run lists it, because not only events can change it",
         ),
+        Column(
+            name="seen_ms",
+            type="BIGINT",
+            comment="As of when this is known: the time of the listing, or of the S3 Inventory report; NULL: not known",
+        ),
     ),
 )
