@@ -45,7 +45,7 @@ class BothWays:
             return True
         job = Job(spark=self.spark, settings=settings, arguments=argparse.Namespace(), console=_console())
         with planned_for_small_tables(self.spark):
-            run_pipeline(job, outcome.touched)
+            run_pipeline(job, outcome.touched, is_full_listing=is_full_listing)
         return False
 
     def leave_to_spark(self, location: Path) -> None:

@@ -2,7 +2,7 @@
 
 AWS promises no order of the rows of a report. So rows are put into buckets by their directory, each bucket is brought
 into the order of its directories and written to an Arrow file, which is mapped. A listing reads the rows of one
-directory. In memory are one bucket at a time (`_BUCKET_BYTES` of the report's files, some four million objects) and the
+directory. In memory are one bucket at a time (`_BUCKET_BYTES` of the report's files, some two million objects) and the
 names of the directories. On disk, an object takes 28 bytes and its name without the directory: a million objects of
 LocalTieredStorage take 85 MB.
 
@@ -29,7 +29,7 @@ from coldlog.archive.inventory.report_files import iter_rows
 from coldlog.archive.inventory.reports import InventoryReport, read_report_file
 from coldlog.archive.stores.object_store import ObjectInfo
 
-_BUCKET_BYTES = 64 << 20
+_BUCKET_BYTES = 32 << 20
 _STORED = pa.schema([("name", pa.string()), ("size_bytes", pa.int64()), ("modified_ms", pa.int64())])
 _BUCKETED = pa.schema([("directory", pa.int64()), *_STORED])
 _Place = tuple[pa.Table, int, int]
