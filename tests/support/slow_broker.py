@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from coldlog.serve.messages import API_VERSIONS, Request, Values, read_request, write_answer
+from coldlog.serve.answer_writer import Values
+from coldlog.serve.messages import API_VERSIONS, Request, read_request, write_answer
 
 LIST_OFFSETS, METADATA = 2, 3
 OFFERED = {LIST_OFFSETS: (1, 11), METADATA: (0, 12), API_VERSIONS: (0, 4)}

@@ -1,42 +1,32 @@
 """Turn the bytes of Kafka's protocol into requests, and answers into bytes.
 
 The layouts are kio's: a class for each version of each message. Answers are written as plain dictionaries with the
-names of kio's fields, for all versions at once: a field that a version does not have is left out.
+names of kio's fields, for all versions at once: a field that a version does not have is left out (`answer_writer`).
 
 Bytes that are no request are a `MalformedRequestError`. Any bytes either parse or raise it, nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import timedelta
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol, get_args, get_type_hints
+from typing import Any, Literal, Protocol
 
 from kio.index import load_payload_module
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.serial.readers import read_int16, read_int32
 from kio.static.constants import EntityType
-from kio.static.primitive import i32Timedelta
 
 from coldlog.errors import ColdlogError
+from coldlog.serve.answer_writer import Pieces, PieceWriter, Values, entity_writer
 from coldlog.serve.presence import Presence
 from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.request_check import Unread, skip_entity
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 
 _ANYBODY = Presence()
-_PIECE_BYTES = 16 * 1024
-"""Content of this size is passed on without a copy."""
 _FIXED_HEADER_BYTES = 8
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
-
-Values = Mapping[str, object]
-"""The fields of an answer."""
-Pieces = list[bytes | memoryview]
-"""Bytes to send one after another."""
 
 
 class MalformedRequestError(ColdlogError):
@@ -86,7 +76,7 @@ def read_request(
         if key == API_VERSIONS:
             return Request(api_key=key, version=-1, correlation_id=correlation_id, client_id=None, body=None)
         raise MalformedRequestError(f"version {version} of API key {key} is not offered")
-    entity = _entity(key, version, is_request=True)
+    entity = load_entity(key, version, is_request=True)
     try:
         header, size = entity_reader(entity.__header_schema__)(content, 0)
         skip_entity(entity)(Unread(content), size)
@@ -109,47 +99,22 @@ def read_request(
 
 def api_name(request: Request) -> str:
     """Return Kafka's name of a request."""
-    name: str = _entity(request.api_key, max(0, request.version), is_request=True).__name__
+    name: str = load_entity(request.api_key, max(0, request.version), is_request=True).__name__
     return name.removesuffix("Request")
 
 
 def write_answer(request: Request, values: Values) -> Pieces:
     """Return the bytes of an answer, with their length before them. Large contents are not copied."""
-    entity = _entity(request.api_key, max(0, request.version), is_request=False)
-    out = _PieceWriter()
-    header = entity.__header_schema__
-    entity_writer(header)(out, header(correlation_id=request.correlation_id))  # type: ignore[arg-type]  # it only writes
-    entity_writer(entity)(out, _build(entity, values))  # type: ignore[arg-type]
+    entity = load_entity(request.api_key, max(0, request.version), is_request=False)
+    out = PieceWriter()
+    entity_writer(entity.__header_schema__)(out, {"correlation_id": request.correlation_id})
+    entity_writer(entity)(out, values)
     return out.framed()
 
 
-class _PieceWriter:
-    """Collects what is written."""
-
-    def __init__(self) -> None:
-        self._pieces: Pieces = []
-        self._small = bytearray()
-
-    def write(self, content: bytes | memoryview) -> None:
-        if len(content) < _PIECE_BYTES:
-            self._small += content
-            return
-        self._end_piece()
-        self._pieces.append(content)
-
-    def framed(self) -> Pieces:
-        self._end_piece()
-        size = sum(len(piece) for piece in self._pieces)
-        return [size.to_bytes(4, "big") + self._pieces[0], *self._pieces[1:]]
-
-    def _end_piece(self) -> None:
-        if self._small:
-            self._pieces.append(bytes(self._small))
-            self._small = bytearray()
-
-
 @cache
-def _entity(key: int, version: int, *, is_request: bool) -> Any:
+def load_entity(key: int, version: int, *, is_request: bool) -> Any:
+    """Return kio's class of a request or an answer."""
     kind: Literal[EntityType.request, EntityType.response] = EntityType.request if is_request else EntityType.response
     module = load_payload_module(key, version, kind)
     return next(
@@ -157,48 +122,3 @@ def _entity(key: int, version: int, *, is_request: bool) -> Any:
         for value in vars(module).values()
         if getattr(value, "__type__", None) is kind and value.__module__ == module.__name__
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    nested: Any
-    is_error: bool
-    is_duration: bool
-
-
-@cache
-def _fields(entity: Any) -> tuple[_Field, ...]:
-    hints = get_type_hints(entity)
-    return tuple(
-        _Field(
-            field.name, _nested(hints[field.name]), hints[field.name] is ErrorCode, hints[field.name] is i32Timedelta
-        )
-        for field in fields(entity)
-    )
-
-
-def _nested(hint: Any) -> Any:
-    """Return the class of a field's entries, if they are messages of their own."""
-    if isinstance(hint, type) and getattr(hint, "__type__", None) is EntityType.nested:
-        return hint
-    return next((found for each in get_args(hint) if (found := _nested(each)) is not None), None)
-
-
-def _build(entity: Any, values: Values) -> Any:
-    built: dict[str, object] = {}
-    for field in _fields(entity):
-        if field.name in values:
-            built[field.name] = _value(field, values[field.name])
-        elif field.is_duration:
-            built[field.name] = timedelta(0)
-    return entity(**built)
-
-
-def _value(field: _Field, value: Any) -> object:
-    if field.nested is not None and value is not None:
-        is_many = isinstance(value, Sequence)
-        return tuple(_build(field.nested, each) for each in value) if is_many else _build(field.nested, value)
-    if field.is_error:
-        return ErrorCode(value)
-    return timedelta(milliseconds=value) if field.is_duration else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -26,6 +26,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._by_api: dict[str, tuple[Histogram, Counter]] = {}
         self._errors = self._counter(
             "errors", "error codes in answers; ErrorsPerSec of kafka.network:type=RequestMetrics", "api", "error"
         )
@@ -88,10 +89,17 @@ class Metrics:
 
     def count(self, api: str, seconds: float, answer: Mapping[str, object], size_bytes: int) -> None:
         """Count one request and its answer."""
-        self._seconds.labels(api).observe(seconds)
-        self._bytes.labels(api).inc(size_bytes)
+        seconds_of, bytes_of = self._of(api)
+        seconds_of.observe(seconds)
+        bytes_of.inc(size_bytes)
         for error in _errors(answer):
             self._errors.labels(api, error.name.upper()).inc()
+
+    def _of(self, api: str) -> tuple[Histogram, Counter]:
+        found = self._by_api.get(api)
+        if found is None:
+            found = self._by_api[api] = self._seconds.labels(api), self._bytes.labels(api)
+        return found
 
     def fetched(self, topic: str, size_bytes: int) -> None:
         """Count the records of one partition of a fetch."""
@@ -144,13 +152,12 @@ class RecentMaximum:
             self._sample, self._value = sample, 0.0
 
 
-def _errors(values: Any) -> Iterator[ErrorCode]:
+def _errors(values: Mapping[str, Any]) -> Iterator[ErrorCode]:
     """Return the error codes in an answer, or a part of it."""
-    if isinstance(values, Mapping):
-        for name, value in values.items():
-            if name == "error_code":
-                if value is not ErrorCode.none:
-                    yield value
-            elif isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview):
-                for each in value:
-                    yield from _errors(each)
+    for name, value in values.items():
+        if name == "error_code":
+            if value is not ErrorCode.none:
+                yield value
+        elif type(value) is list and value and type(value[0]) is dict:
+            for each in value:
+                yield from _errors(each)

@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
-from kio.static.constants import EntityType
+from coldlog.serve.kio_fields import is_array, is_nullable, nested_class
 
 _SIZES = {
     "int8": 1, "uint8": 1, "bool": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4,
     "timedelta_i32": 4, "int64": 8, "uint64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
 }  # fmt: skip
 _MOST_VARINT_BYTES = 5
+_NO_TAGS = b"\0"
 _MOST_ENTRIES = 100_000
 Skip = Callable[["Unread", int], int]
 """Returns the position after what begins at a position; `ValueError` if it does not end within the bytes."""
@@ -35,7 +36,7 @@ class Unread(bytes):
 
 @cache
 def skip_entity(entity: Any) -> Skip:
-    """Return what skips one entity of kio's class."""
+    """Return what skips one entity of kio's class. Consecutive fields of fixed size are skipped at once."""
     hints, is_flexible = get_type_hints(entity), bool(entity.__flexible__)
     plain: list[Skip] = []
     tagged: dict[int, Skip] = {}
@@ -43,6 +44,8 @@ def skip_entity(entity: Any) -> Skip:
         skip = _skip_field(hints[field.name], field.metadata.get("kafka_type"), is_flexible=is_flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = skip
+        elif isinstance(skip, _Fixed) and plain and isinstance(plain[-1], _Fixed):
+            plain[-1] = _Fixed(plain[-1].size + skip.size)
         else:
             plain.append(skip)
 
@@ -51,26 +54,15 @@ def skip_entity(entity: Any) -> Skip:
             at = skip(content, at)
         return _skip_tagged(content, at, tagged) if is_flexible else at
 
-    return skip_fields
+    return plain[0] if len(plain) == 1 and not is_flexible else skip_fields
 
 
 def _skip_field(hint: Any, kafka_type: str | None, *, is_flexible: bool) -> Skip:
-    parts = get_args(hint)
-    is_array = hint is not None and (
-        getattr(hint, "__origin__", None) is tuple or any(getattr(part, "__origin__", None) is tuple for part in parts)
-    )
-    item = _nested(hint)
+    item = nested_class(hint)
     skip = skip_entity(item) if item is not None else _skip_primitive(kafka_type or "", is_flexible=is_flexible)
-    may_be_null = type(None) in parts
-    if is_array:
-        return _skip_array(skip, is_flexible=is_flexible, may_be_null=may_be_null)
-    return _skip_nullable(skip) if may_be_null and item is not None else skip
-
-
-def _nested(hint: Any) -> Any:
-    if getattr(hint, "__type__", None) is EntityType.nested:
-        return hint
-    return next((found for part in get_args(hint) if (found := _nested(part)) is not None), None)
+    if is_array(hint):
+        return _skip_array(skip, is_flexible=is_flexible, may_be_null=is_nullable(hint))
+    return _skip_nullable(skip) if is_nullable(hint) and item is not None else skip
 
 
 def _skip_primitive(kafka_type: str, *, is_flexible: bool) -> Skip:
@@ -91,10 +83,10 @@ class _Fixed:
     """Skips a number of bytes."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
 
     def __call__(self, content: Unread, at: int) -> int:
-        return _within(content, at + self._size)
+        return _within(content, at + self.size)
 
 
 def _skip_nullable(skip: Skip) -> Skip:
@@ -117,6 +109,8 @@ def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
             raise ValueError(f"more than {_MOST_ENTRIES} entries")
         if count < 0 and not may_be_null:
             raise ValueError("an array is null that may not be")
+        if isinstance(skip, _Fixed):
+            return _within(content, at + max(0, count) * skip.size)
         for _ in range(count):
             at = skip(content, at)
         return at
@@ -125,6 +119,8 @@ def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
 
 
 def _skip_tagged(content: Unread, at: int, known: dict[int, Skip]) -> int:
+    if content[at : at + 1] == _NO_TAGS:
+        return at + 1
     count, at = _read_varint(content, at)
     for _ in range(count):
         tag, at = _read_varint(content, at)
@@ -145,6 +141,8 @@ def _read_length(content: Unread, at: int, width: int, *, is_flexible: bool) -> 
 
 
 def _read_varint(content: Unread, at: int) -> tuple[int, int]:
+    if at < len(content) and content[at] < 0x80:
+        return content[at], at + 1
     value = 0
     for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
         byte = content[_within(content, at + 1) - 1]

@@ -19,10 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from coldlog.serve.answer_writer import Pieces
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
 from coldlog.serve.line_limit import LineLimit
-from coldlog.serve.messages import MalformedRequestError, Pieces, api_name, read_request, write_answer
+from coldlog.serve.messages import MalformedRequestError, api_name, read_request, write_answer
 from coldlog.serve.presence import Presence, WatchedReader
 from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.security.session import Session

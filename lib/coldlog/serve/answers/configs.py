@@ -11,8 +11,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 from coldlog.serve.security.rights import Rights
 
 _TOPIC, _BROKER = 2, 4

@@ -27,9 +27,10 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, Fe
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.answers.offsets import find_partition
 from coldlog.serve.context import Context
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 from coldlog.serve.read_ahead import AheadSlice, ReadAhead
 from coldlog.serve.security.rights import Rights
 from coldlog.serve.threads import QueueFullError

@@ -9,9 +9,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
 from coldlog.serve.groups.members import Identity, Joined, JoinRequest, Synced
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 
 _GROUP, _TRANSACTION = 0, 1
 _RETURNS_FROM, _TIMEOUT_FROM, _MEMBERS_FROM, _KEYS_FROM = 4, 1, 3, 4

@@ -12,12 +12,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.answers.group_members import identity
 from coldlog.serve.answers.group_tools import subscribed_topics
 from coldlog.serve.context import Context
 from coldlog.serve.groups.coordinator import Place
 from coldlog.serve.groups.group import CommittedOffset, Group
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 from coldlog.serve.security.rights import Rights
 
 _MANY_GROUPS_FROM = 8

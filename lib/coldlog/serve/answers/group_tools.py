@@ -8,9 +8,10 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 from kio.serial.readers import read_int16, read_int32, read_legacy_string
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
 from coldlog.serve.groups.group import Group, GroupState
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 
 _TYPE = "classic"
 _DEAD = "Dead"

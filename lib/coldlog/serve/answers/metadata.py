@@ -19,8 +19,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 from coldlog.serve.security.rights import Rights
 
 _NULL_FROM = 12

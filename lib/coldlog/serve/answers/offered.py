@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.answers.configs import answer_describe_configs
 from coldlog.serve.answers.fetch import answer_fetch
 from coldlog.serve.answers.group_members import (
@@ -25,7 +26,7 @@ from coldlog.serve.answers.metadata import answer_describe_cluster, answer_metad
 from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
 from coldlog.serve.answers.refused import refuse_produce, refuse_producer_id
 from coldlog.serve.context import Context
-from coldlog.serve.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request, Values
+from coldlog.serve.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
 
 Answering = Callable[[Context, Request], Awaitable[Values]]
 

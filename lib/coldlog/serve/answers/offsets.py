@@ -19,9 +19,10 @@ from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import Answers
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
 from coldlog.model.list_offsets import ErrorCode as LookupCode
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.archive_view import OffsetQuestion, ServedPartition
 from coldlog.serve.context import Context
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 from coldlog.serve.security.rights import Rights
 from coldlog.serve.threads import QueueFullError
 

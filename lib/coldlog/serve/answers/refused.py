@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
-from coldlog.serve.messages import Request, Values
+from coldlog.serve.messages import Request
 
 _WHY = "this is an archive, which is only read"
 
@@ -22,7 +23,6 @@ async def refuse_produce(context: Context, request: Request) -> Values:
                         "index": each.index,
                         "error_code": ErrorCode.topic_authorization_failed,
                         "base_offset": -1,
-                        "log_append_time": None,
                         "log_start_offset": -1,
                         "record_errors": [],
                         "error_message": _WHY,

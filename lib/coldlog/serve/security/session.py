@@ -9,6 +9,7 @@ import asyncio
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
 from coldlog.serve.messages import (
     API_VERSIONS,
@@ -16,7 +17,6 @@ from coldlog.serve.messages import (
     SASL_HANDSHAKE,
     MalformedRequestError,
     Request,
-    Values,
 )
 from coldlog.serve.security.rights import ALL_RIGHTS, NO_RIGHTS, Rights
 from coldlog.serve.security.scram import DIGESTS, AuthenticationError, ScramExchange, parse_client_first
