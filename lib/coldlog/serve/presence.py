@@ -33,21 +33,3 @@ class Presence:
             yield
         finally:
             self._waiting = None
-
-
-class WatchedReader(asyncio.StreamReader):
-    """Reads a connection, and notices its end at once."""
-
-    def __init__(self, presence: Presence) -> None:
-        super().__init__(loop=asyncio.get_running_loop())
-        self._presence = presence
-
-    def feed_eof(self) -> None:
-        """Nothing more comes."""
-        super().feed_eof()
-        self._presence.end()
-
-    def set_exception(self, exc: Exception) -> None:
-        """The connection has failed."""
-        super().set_exception(exc)
-        self._presence.end()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,10 +25,10 @@ from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
 from coldlog.serve.line_limit import LineLimit
 from coldlog.serve.messages import MalformedRequestError, api_name, read_request, write_answer
-from coldlog.serve.presence import Presence, WatchedReader
 from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.security.session import Session
 from coldlog.serve.threads import Threads
+from coldlog.serve.wire import Wire
 
 _LEAST_BYTES = 8
 _LARGE_BYTES = 16 * 1024
@@ -63,7 +64,10 @@ class Server:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port."""
-        self._server = await asyncio.get_running_loop().create_server(self._protocol, host, port, ssl=tls)
+        idle_seconds = self._limits.idle_seconds
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Wire(self._serve, idle_seconds), host, port, ssl=tls
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, seconds: float) -> None:
@@ -83,14 +87,7 @@ class Server:
         await asyncio.gather(*self._busy, return_exceptions=True)
         self._large.close()
 
-    def _protocol(self) -> asyncio.StreamReaderProtocol:
-        """Do what asyncio.start_server does, with a reader that notices when the client goes."""
-        presence = Presence()
-        return asyncio.StreamReaderProtocol(
-            WatchedReader(presence), lambda reader, writer: self._serve(reader, writer, presence)
-        )
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, presence: Presence) -> None:
+    async def _serve(self, wire: Wire) -> None:
         task = asyncio.current_task()
         assert task is not None
         ahead = ReadAhead(self._context)
@@ -102,53 +99,46 @@ class Server:
                 )
                 return
             self._busy[task] = False
-            # So that `drain` waits until all is sent. With 0, TLS (asyncio's SSLProtocol) would never go on.
-            writer.transport.set_write_buffer_limits(1)
             session = Session(self._context)
             while not session.has_ended:
-                content = await self._read(reader, session)
+                content = await self._read(wire, session)
                 self._busy[task] = True
-                await self._answer(content, writer, session, presence, ahead)
+                await self._answer(content, wire, session, ahead)
                 self._busy[task] = False
-        except (asyncio.CancelledError, asyncio.IncompleteReadError, TimeoutError, OSError):
+                if wire.has_received:  # A client that sends many requests at once takes turns with the others.
+                    await asyncio.sleep(0)
+        except (asyncio.CancelledError, TimeoutError, OSError):
             pass  # The client has gone, was silent, or the endpoint stops.
         except MalformedRequestError as malformed:
             self._context.metrics.malformed.inc()
-            self._malformed.warn(f"{_peer(writer)}: connection closed: {malformed}")
+            self._malformed.warn(f"{_name(wire)}: connection closed: {malformed}")
         except Exception:  # noqa: BLE001 - the edge of a connection: whatever is wrong ends it alone
             self._failures.warn(
-                f"{_peer(writer)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
+                f"{_name(wire)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
             )
         finally:
             ahead.end()
             self._busy.pop(task, None)
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+            wire.end()
 
-    async def _read(self, reader: asyncio.StreamReader, session: Session) -> bytes:
+    async def _read(self, wire: Wire, session: Session) -> bytes:
+        wire.begin()
+        size = int.from_bytes(await wire.read(4), "big", signed=True)
         most = self._limits.max_request_bytes
         if not session.is_known:
             most = min(most, _UNKNOWN_CLIENT_BYTES)
-        async with asyncio.timeout(self._limits.idle_seconds):
-            size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
-            if not _LEAST_BYTES <= size <= most:
-                raise MalformedRequestError(f"a request of {size} bytes")
-            return await reader.readexactly(size)
+        if not _LEAST_BYTES <= size <= most:
+            raise MalformedRequestError(f"a request of {size} bytes")
+        return await wire.read(size)
 
-    async def _answer(
-        self,
-        content: bytes,
-        writer: asyncio.StreamWriter,
-        session: Session,
-        presence: Presence,
-        ahead: ReadAhead,
-    ) -> None:
+    async def _answer(self, content: bytes, wire: Wire, session: Session, ahead: ReadAhead) -> None:
         session.check(int.from_bytes(content[:2], "big", signed=True))
-        host, rights = _peer(writer).rpartition(":")[0], session.rights
+        host, rights, presence = wire.peer[0], session.rights, wire.presence
         request = await self._make(lambda: read_request(content, VERSIONS, host, rights, presence, ahead), content)
-        began = asyncio.get_running_loop().time()
+        began = time.monotonic()
         answering = ANSWERS.get(request.api_key)
         values = await (answering(self._context, request) if answering else session.answer(request))
-        seconds = asyncio.get_running_loop().time() - began
+        seconds = time.monotonic() - began
 
         def write() -> Pieces:
             pieces = write_answer(request, values)
@@ -156,10 +146,8 @@ class Server:
             return pieces
 
         pieces = await self._make(write, content)
-        async with asyncio.timeout(self._limits.idle_seconds):
-            for piece in pieces:
-                writer.write(piece)
-                await writer.drain()
+        wire.begin()
+        await wire.write(pieces)
 
     async def _make(self, make: Callable[[], _Made], content: bytes) -> _Made:
         if len(content) <= _LARGE_BYTES:
@@ -167,6 +155,6 @@ class Server:
         return await self._large.run(make, self._context.request_seconds)
 
 
-def _peer(writer: asyncio.StreamWriter) -> str:
-    peer = writer.get_extra_info("peername")
-    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "client"
+def _name(wire: Wire) -> str:
+    host, port = wire.peer
+    return f"{host}:{port}" if host else "client"
