@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.lookups.damage.reported_damage import reports_to
+from coldlog.lookups.kept_times import KeptTimes
 from coldlog.lookups.list_offsets import ListOffsets, LookupOptions, open_lookup
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.questions import NOT_EXACT, Answers, is_repeated
@@ -162,6 +163,11 @@ class OffsetReader:
         return self._lookup.answer_one(
             topic, partition, timestamp_ms, is_committed=is_committed, leader_epoch=leader_epoch, version=version
         )
+
+    def keep_times(self, kept: KeptTimes, topic: str, partition: int, timestamp_ms: int) -> None:
+        """Let `kept` answer this time and others near it from now on, without this reader."""
+        self._opened.check()
+        kept.learn(self._index, topic, partition, timestamp_ms)
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, and whether that is exact; None if no archived record is.

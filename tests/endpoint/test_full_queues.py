@@ -135,6 +135,9 @@ def _ask_aiokafka(address: str, fill: Callable[[], None]) -> int:
 
 
 def test_records_and_metadata_are_answered_while_all_threads_for_questions_are_taken(busy: _Busy) -> None:
+    later = list_offsets([("late.events", 0, 2**62)])
+    with connected(busy.endpoint.port) as client:
+        client.ask(2, 11, later)
     busy.fill()
     with connected(busy.endpoint.port) as client:
         client.connection.settimeout(_HANG_S)
@@ -142,6 +145,8 @@ def test_records_and_metadata_are_answered_while_all_threads_for_questions_are_t
         assert (topic.partitions[0].error_code, bool(topic.partitions[0].records)) == (0, True)
         end = client.ask(2, 11, list_offsets([("orders", 0, int(SpecialTimestamp.LATEST))])).topics[0].partitions[0]
         assert (end.error_code, end.offset) == (0, 3953)
+        known = client.ask(2, 11, later).topics[0].partitions[0]
+        assert (known.error_code, known.offset) == (0, -1), "needs no thread, because nothing must be read for it"
         assert client.ask(
             3, 12, message(3, 12, "MetadataRequest", topics=None, include_topic_authorized_operations=False)
         ).topics

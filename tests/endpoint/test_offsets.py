@@ -42,6 +42,13 @@ def _ask(port: int, queries: list[Row], *, is_committed: bool) -> list[tuple[Row
     return answered
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_time_that_is_asked_again_has_the_answer_of_the_first_time(endpoint: Endpoint, *, is_committed: bool) -> None:
+    """The endpoint has it in memory then."""
+    first, again = (_ask(endpoint.port, golden_queries(), is_committed=is_committed) for _ in range(2))
+    assert again == first
+
+
 def test_every_time_gives_the_offset_that_a_scan_of_the_archive_gives(endpoint: Endpoint) -> None:
     answered = _ask(endpoint.port, golden_queries(), is_committed=False)
     assert len(answered) > 9000

@@ -17,6 +17,12 @@ OF_REQUIRED = {"BIGINT": 0, "INT": 0, "SMALLINT": 0, "STRING": "", "BOOLEAN": Tr
 def write(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
     """Write one row to a file of its own and the others to three files, in any order."""
     random.Random(table.name).shuffle(rows)
+    for part in (rows[:1], *(rows[first::3] for first in (1, 2, 3))):
+        write_file(warehouse, table, part)
+
+
+def write_file(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
+    """Add one file with the rows in their order."""
     filled = [
         {
             each.name: row.get(each.name, OF_REQUIRED.get(each.type, []) if each.required else None)
@@ -24,5 +30,4 @@ def write(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
         }
         for row in rows
     ]
-    for part in (filled[:1], *(filled[first::3] for first in (1, 2, 3))):
-        write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(part, table.arrow_schema), mode="append")
+    write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(filled, table.arrow_schema), mode="append")

@@ -36,7 +36,7 @@ from coldlog.lookups.partition_facts import (
     decode_incarnations,
     decode_partitions,
 )
-from coldlog.lookups.sought_stairs import FoundStairs, SegmentPlace, ServedSegments, SoughtStairs
+from coldlog.lookups.sought_stairs import FoundStairs, SegmentPlace, ServedSegments, SoughtStairs, StairRun
 from coldlog.model.incarnations import topic_of_incarnation
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
@@ -219,6 +219,23 @@ class ServedIndex:
         for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.may_be_in):
             sought.look_into(known, part)
         return sought.found
+
+    def find_run(self, segments: ServedSegments, number: int, timestamp_ms: int) -> StairRun | None:
+        """Return the run of stairs in which `find_stairs` finds the answer of the segment with this number; None if
+        there is no answer, or other parts of the table may have stairs between those of the run."""
+        sought, best = SoughtStairs(segments, [(number, 0, 1)], np.array([timestamp_ms])), None
+        near = _partition_range(segments.topic, segments.partition)
+        for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.may_be_in):
+            sought.look_into(known, part)
+            for start, stop in part.runs.get(sought.key(0), ()):
+                at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
+                if at < stop and part.offsets[at] == sought.found.offsets[0]:
+                    epochs = part.columns["leader_epoch"]
+                    best = StairRun(part.offsets[start:stop], part.keys[start:stop], epochs[start:stop])
+        if best is None:
+            return None
+        between = {"offset": (int(best.offsets[0]), int(best.offsets[-1]))}
+        return best if self._stairs.count_parts(near, between) == 1 else None
 
     def find_batch(self, segment: SegmentPlace, timestamp_ms: int) -> FoundBatch | None:
         """Find the first batch of the segment whose running maximum is at or after the timestamp."""

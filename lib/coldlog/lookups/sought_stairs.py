@@ -75,6 +75,15 @@ class FoundStairs:
     leader_epochs: Int64s
 
 
+@dataclass(frozen=True, slots=True)
+class StairRun:
+    """Stairs of one segment that are one after another in a part of the table; offsets ascend."""
+
+    offsets: Int64s
+    timestamps_ms: Int64s
+    leader_epochs: Int64s
+
+
 class SoughtStairs:
     """Timestamps to find in the stairs of segments, and the answers found so far."""
 
@@ -96,6 +105,10 @@ class SoughtStairs:
             "offset": (self._from_offsets[0], self._end_offsets[-1]),
             "timestamp_ms": (min(self._least_ms), _END),
         }
+
+    def key(self, at: int) -> tuple[str, int, str, int]:
+        """Return the key of the rows of a run."""
+        return self._keys[at]
 
     def may_be_in(self, part: PartRange) -> bool:
         """True if the part may have an answer for a run, or a lower one than found so far."""

@@ -14,12 +14,13 @@ import threading
 from base64 import urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
-from coldlog.errors import RetriableError
+from coldlog.errors import ColdlogError, RetriableError
+from coldlog.lookups.kept_times import Found, KeptTimes
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.questions import Answers
 from coldlog.model.fetch import FetchedRecords, FetchFailure, FetchRequest, PartitionEnds
@@ -35,6 +36,7 @@ from coldlog.serve.threads import check_wanted
 _MOST_GAPS = 1000
 """A fetch passes over so many gaps at most."""
 _MOST_IDLE_READERS = 32
+_MOST_KNOWN = 100_000
 _UNDEFINED = -1
 _Found = TypeVar("_Found")
 _EMPTY = PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0)
@@ -77,6 +79,15 @@ class OffsetQuestion:
     version: int
 
 
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What was read from one version of the tables, and answers without a read."""
+
+    tables: object
+    partitions: dict[tuple[str, int], ServedPartition] = field(default_factory=dict)
+    times: KeptTimes = field(default_factory=KeptTimes)
+
+
 class ArchiveView:
     """The topics of one warehouse and one archive."""
 
@@ -91,6 +102,7 @@ class ArchiveView:
         self._idle_readers: list[tuple[object, OffsetReader]] = []
         self._turn = threading.Lock()
         self._topics: tuple[object, OfferedTopics | None] = None, None
+        self._known = _Known(tables=source.tables)
         digest = hashlib.sha256(uri.encode()).digest()
         self.cluster_id = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
 
@@ -120,10 +132,16 @@ class ArchiveView:
         """Return what is known of a partition; None if there is no such partition."""
         if not 0 <= partition < self.topics().get(name, 0):
             return None
+        known = self._known_now()
         archived = self._archived(name, partition)
         if archived is None:
             return ServedPartition(is_archived=False, ends=_EMPTY)
-        return ServedPartition(is_archived=True, ends=archived.ends, lineage=archived.lineage)
+        found = ServedPartition(is_archived=True, ends=archived.ends, lineage=archived.lineage)
+        if known.tables is self._source.tables:
+            if len(known.partitions) >= _MOST_KNOWN:
+                known.partitions = {}
+            known.partitions[name, partition] = found
+        return found
 
     def plan(self, request: FetchRequest) -> LogSlice | FetchedRecords | FetchFailure:
         """Return what is to be read for a fetch, or its answer if there is nothing to read. The topic of the request
@@ -162,10 +180,29 @@ class ArchiveView:
         """Answer each question. At batch and sidecar depth this reads the archive."""
 
         def answer() -> list[Answers]:
-            with self._reader() as reader:
-                return [_answer(reader, self.archive_name(question.topic), question) for question in questions]
+            with self._reader() as (reader, times):
+                return [_answer(reader, times, self.archive_name(question.topic), question) for question in questions]
 
         return self._from_newest(answer)
+
+    def known_partition(self, name: str, partition: int) -> ServedPartition | None:
+        """Return what is known of a partition without reading anything; None if that would have to be read."""
+        known = self._known
+        return known.partitions.get((name, partition)) if known.tables is self._source.tables else None
+
+    def known_offset(self, question: OffsetQuestion) -> Found | None:
+        """Return the answer to a time without reading anything; None if something would have to be read."""
+        known = self._known
+        if known.tables is not self._source.tables:
+            return None
+        return known.times.find(
+            self.archive_name(question.topic),
+            question.partition,
+            question.timestamp_ms,
+            is_committed=question.is_committed,
+            leader_epoch=question.leader_epoch,
+            version=question.version,
+        )
 
     def refresh(self) -> bool:
         """Open the newest versions of the tables; return whether there are newer ones."""
@@ -195,10 +232,19 @@ class ArchiveView:
             self.refresh()
             return call()
 
-    @contextmanager
-    def _reader(self) -> Iterator[OffsetReader]:
-        """Lend a reader of the versions that fetches are planned from, or newer ones."""
+    def _known_now(self) -> _Known:
+        """Return what is known of the newest tables; begin anew if they have changed."""
         tables = self._source.tables
+        known = self._known
+        if known.tables is not tables:
+            known = self._known = _Known(tables=tables)
+        return known
+
+    @contextmanager
+    def _reader(self) -> Iterator[tuple[OffsetReader, KeptTimes]]:
+        """Lend a reader of the versions that fetches are planned from, or newer ones, and what keeps its answers."""
+        known = self._known_now()
+        tables = known.tables
         with self._turn:
             outdated = [each for each in self._idle_readers if each[0] is not tables]
             self._idle_readers = [each for each in self._idle_readers if each[0] is tables]
@@ -207,7 +253,7 @@ class ArchiveView:
             each.close()
         reader = found or OffsetReader(self._uri, self._options, as_of_ms=self._source.as_of_ms)
         try:
-            yield reader
+            yield reader, known.times
         finally:
             with self._turn:
                 is_kept = len(self._idle_readers) < _MOST_IDLE_READERS
@@ -217,9 +263,9 @@ class ArchiveView:
                 reader.close()
 
 
-def _answer(reader: OffsetReader, topic: str, question: OffsetQuestion) -> Answers:
+def _answer(reader: OffsetReader, times: KeptTimes, topic: str, question: OffsetQuestion) -> Answers:
     check_wanted()
-    return reader.answer_one(
+    answers = reader.answer_one(
         topic,
         question.partition,
         question.timestamp_ms,
@@ -227,6 +273,9 @@ def _answer(reader: OffsetReader, topic: str, question: OffsetQuestion) -> Answe
         leader_epoch=question.leader_epoch,
         version=question.version,
     )
+    with suppress(ColdlogError):  # What cannot be kept is looked up again.
+        reader.keep_times(times, topic, question.partition, question.timestamp_ms)
+    return answers
 
 
 def _twice(call: Callable[[], _Found]) -> _Found:

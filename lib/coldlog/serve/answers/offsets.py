@@ -29,6 +29,8 @@ from coldlog.serve.threads import QueueFullError
 _SINCE_VERSION = {int(special): special.since_version for special in SpecialTimestamp}
 _NO_VERSION = 1 << 15
 _OF_RECORDS = SpecialTimestamp.MAX_TIMESTAMP
+_MOST_AT_ONCE = 1_000
+"""Questions of one request that are answered in the event loop: some milliseconds."""
 _NOT_YET = (LookupCode.LOCAL_REQUIRED, LookupCode.OPEN_TRANSACTION)
 _Place = tuple[str, int]
 
@@ -52,25 +54,53 @@ async def answer_list_offsets(context: Context, request: Request) -> Values:
         for name, each in asked
     ]
 
+    answers = None if repeated else _answer_at_once(context, request.rights, questions)
+    if answers is None:
+        answers = await _answer_in_thread(context, request, questions, repeated)
+    rest = iter(answers)
+    return {
+        "topics": [{"name": topic.name, "partitions": [next(rest) for _ in topic.partitions]} for topic in body.topics]
+    }
+
+
+def _answer_at_once(context: Context, rights: Rights, questions: Sequence[OffsetQuestion]) -> list[Values] | None:
+    """Return the answers if nothing has to be read for them; then they need no thread, and no time limit."""
+    if len(questions) > _MOST_AT_ONCE:
+        return None
+    answers: list[Values] = []
+    for each in questions:
+        known = context.view.known_partition(each.topic, each.partition)
+        if known is None or each.topic not in rights.topics or each.leader_epoch not in (-1, known.leader_epoch):
+            return None
+        if each.timestamp_ms == SpecialTimestamp.LATEST:
+            end = known.ends.readable_end(is_committed=each.is_committed)
+            answers.append(_found(each.partition, end, -1, known.leader_epoch))
+            continue
+        found = context.view.known_offset(each)
+        if found is None:
+            return None
+        answers.append(_found(each.partition, *found))
+    return answers
+
+
+async def _answer_in_thread(
+    context: Context, request: Request, questions: Sequence[OffsetQuestion], repeated: set[_Place]
+) -> list[Values]:
     def look_up() -> list[Values]:
         return _look_up(context, request.rights, questions, repeated)
 
-    timeout = getattr(body, "timeout", None)
+    timeout = getattr(request.body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
     try:
         with context.metrics.list_offsets_waiting.track_inprogress():
             seconds = (timeout_ms if timeout_ms > 0 else context.timeout_ms) / 1000
             # As in a broker: only what searches records may have to wait for others that do.
             is_search = any(each.timestamp_ms >= 0 or each.timestamp_ms == _OF_RECORDS for each in questions)
-            answers = await (context.look_up_offsets if is_search else context.look_up)(look_up, seconds)
+            return await (context.look_up_offsets if is_search else context.look_up)(look_up, seconds)
     except TimeoutError as late:
         if not isinstance(late, QueueFullError):
-            _count_expired(context, request.rights, places)
-        answers = [_refused(number, ErrorCode.request_timed_out) for _, number in places]
-    rest = iter(answers)
-    return {
-        "topics": [{"name": topic.name, "partitions": [next(rest) for _ in topic.partitions]} for topic in body.topics]
-    }
+            _count_expired(context, request.rights, [(each.topic, each.partition) for each in questions])
+        return [_refused(each.partition, ErrorCode.request_timed_out) for each in questions]
 
 
 def _count_expired(context: Context, rights: Rights, places: Iterable[_Place]) -> None:

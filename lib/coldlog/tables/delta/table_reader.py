@@ -144,9 +144,7 @@ class TableReader(Generic[_Decoded]):
         cannot be read raises `RetriableError` (the table was vacuumed meanwhile, or the store is down), a damaged one
         `ColdlogError`.
         """
-        if near != self._near:
-            self._near, self._near_files, self._near_groups = near, _NearParts(self._files.ranges, near), {}
-        files, places = self._near_files, []
+        files, places = self._files_near(near), []
         for file in files.may_hold(further):
             if is_needed is not None and not is_needed(PartRange(files, file)):
                 continue
@@ -160,6 +158,18 @@ class TableReader(Generic[_Decoded]):
         for _, number, group, part in places if is_only else sorted(places, key=_in_order):
             if is_needed is None or is_only or is_needed(part):
                 yield part, self._read(number, group)
+
+    def count_parts(self, near: Within, further: Within) -> int:
+        """Return how many row groups may have a row with all columns in their inclusive ranges. None of them is read.
+        Raise as `iter_parts` does."""
+        files = self._files_near(near)
+        numbers = [files.numbers[file] for file in files.may_hold(further)]
+        return sum(1 for number in numbers for _ in self._groups_near(number).may_hold(further))
+
+    def _files_near(self, near: Within) -> _NearParts:
+        if near != self._near:
+            self._near, self._near_files, self._near_groups = near, _NearParts(self._files.ranges, near), {}
+        return self._near_files
 
     def _groups_near(self, number: int) -> _NearParts:
         groups = self._near_groups.get(number)
