@@ -43,6 +43,8 @@ class AbortedTransactions:
 
     def between(self, from_offset: int, to_offset: int) -> AbortedTransactions:
         """Return the transactions that may have records between the offsets, both inclusive."""
+        if not len(self):
+            return self
         return self._where((self.last_offset >= from_offset) & (self.first_offset <= to_offset))
 
     def ended_from(self, offset: int) -> AbortedTransactions:

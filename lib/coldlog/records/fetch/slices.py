@@ -47,7 +47,7 @@ class LogSlice:
     @property
     def size_bytes(self) -> int:
         """Return its bytes of the log."""
-        return int(self.batches.end[-1]) - self.position
+        return int(self.batches.position[-1] + self.batches.size_bytes[-1]) - self.position
 
     def overlapping_aborts(self) -> list[AbortedTransaction]:
         """Return, to readers of committed records, the aborted transactions that overlap the batches."""
@@ -56,7 +56,7 @@ class LogSlice:
 
     def first_batches(self, count: int) -> LogSlice:
         """Return the same slice with only so many batches."""
-        fewer = self.batches.where(np.arange(len(self.batches)) < count)
+        fewer = self.batches.slice(0, count)
         return replace(self, batches=fewer, next_offset=int(fewer.last_offset[-1]) + 1)
 
 
@@ -110,10 +110,9 @@ def _plan_in_segment(
     stop = int(np.searchsorted(batches.base_offset, last, side="right"))
     if first >= stop:
         return last + 1
-    sizes = batches.end[first:stop] - batches.position[first]
-    count = max(1, int(np.searchsorted(sizes, request.max_bytes, side="right")))
-    numbers = np.arange(len(batches))
-    chosen = batches.where((numbers >= first) & (numbers < first + count))
+    within = batches.slice(first, stop)
+    count = max(1, int(np.searchsorted(within.end - within.position[0], request.max_bytes, side="right")))
+    chosen = within.slice(0, count)
     is_all = first + count == stop
     return LogSlice(
         request=request,

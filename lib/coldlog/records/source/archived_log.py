@@ -103,6 +103,17 @@ class BatchPlaces:
         """Return the position after each."""
         return self.position + self.size_bytes
 
+    def slice(self, first: int, stop: int) -> BatchPlaces:
+        """Return the batches from `first` to before `stop`, without a copy."""
+        return BatchPlaces(
+            base_offset=self.base_offset[first:stop],
+            last_offset=self.last_offset[first:stop],
+            position=self.position[first:stop],
+            size_bytes=self.size_bytes[first:stop],
+            max_timestamp_ms=self.max_timestamp_ms[first:stop],
+            min_timestamp_ms=self.min_timestamp_ms[first:stop],
+        )
+
     def where(self, is_taken: Flags) -> BatchPlaces:
         """Return the batches that are flagged."""
         return BatchPlaces(
