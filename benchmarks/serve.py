@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,13 +28,13 @@ from confluent_kafka import Producer
 from broker.scenario import make_topic
 from broker.tiered_broker import TieredBroker, running_broker
 from endpoint.conftest import serving
-from endpoint.raw_client import RawClient, connected, list_offsets
+from endpoint.raw_client import RawClient, connected, framed, list_offsets
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TIERED, _LOCAL = "tiered", "local"
 _PARTITIONS, _RECORD_BYTES, _SEGMENT_BYTES = 4, 1_000, 16 << 20
 _FIRST_MS, _STEP_MS = 1_700_000_000_000, 10
-_QUESTIONS = 200
+_QUESTIONS, _IN_FLIGHT, _CONNECTIONS = 1_000, 16, 1_000
 _TOPIC = {"segment.bytes": str(_SEGMENT_BYTES), "file.delete.delay.ms": "100"}
 _TIERING = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
 
@@ -70,8 +70,8 @@ def measure_serve(sizes: Sizes) -> Iterator[Figure]:
             for client_count in (1, _PARTITIONS):
                 yield from _reading(ways, ends, client_count, sizes.turns)
             yield from _asking(ways[:2], ends, sizes.turns)
-            memory = server.memory_info().rss / MEGABYTE
-            yield Figure(benchmark="serve", what="memory of the server", on="", value=memory, unit="MB")
+            yield _memory(server, "")
+            yield from _waiting(endpoint.port, server)
 
 
 def _produce(broker: TieredBroker, wanted_bytes: int) -> None:
@@ -126,12 +126,19 @@ def _reading(ways: Sequence[_Way], ends: Mapping[int, int], client_count: int, t
                 rates[way.name].append(megabytes / seconds)
                 costs[way.name].append(1000 * (way.processor_seconds() - before) / megabytes)
     clients = "1 client" if client_count == 1 else f"{client_count} clients"
-    for found, unit in ((rates, "MB/s"), (costs, "cpu s/GB")):
+    yield from _figures("records", clients, ways, ((rates, "MB/s"), (costs, "cpu s/GB")))
+
+
+def _figures(
+    what: str, on: str, ways: Sequence[_Way], units: Sequence[tuple[Mapping[str, list[float]], str]]
+) -> Iterator[Figure]:
+    """Medians of the first way, beside those of the others."""
+    for found, unit in units:
         ours, *others = (statistics.median(found[way.name]) for way in ways)
         yield Figure(
             benchmark="serve",
-            what="records",
-            on=clients,
+            what=what,
+            on=on,
             value=ours,
             unit=unit,
             against=", ".join(f"{way.name} {other:,.1f}" for way, other in zip(ways[1:], others, strict=True)),
@@ -165,33 +172,62 @@ def _release(clients: Sequence[subprocess.Popen[str]]) -> list[str]:
 
 
 def _asking(ways: Sequence[_Way], ends: Mapping[int, int], turns: int) -> Iterator[Figure]:
-    """Ask for offsets by time, one after another on one connection."""
+    """Ask for offsets by time: one after another, several at a time, and of all partitions at once. The requests are
+    made before, and the answers are not decoded, so that the client costs little."""
     chance = random.Random(2)
-    places = [chance.randrange(_PARTITIONS) for _ in range(_QUESTIONS)]
-    asked = [(_TIERED, place, _FIRST_MS + chance.randrange(ends[place]) * _STEP_MS) for place in places]
-    rates: dict[str, list[float]] = {way.name: [] for way in ways}
-    with _connections(ways) as clients:
-        for turn in range(turns + 1):
-            for name, client in clients.items():
-                seconds = _timed(lambda client=client: [client.ask(2, 11, list_offsets([each])) for each in asked])  # type: ignore[misc]
-                if turn > 0:
-                    rates[name].append(_QUESTIONS / seconds)
-    ours, tier = (statistics.median(rates[way.name]) for way in ways)
-    yield Figure(
-        benchmark="serve",
-        what="ListOffsets, one after another",
-        on="1 client",
-        value=ours,
-        unit="/s",
-        against=f"{ways[1].name} {tier:,.1f}",
-        ratio=ours / tier,
-    )
+
+    def frame(places: Sequence[int]) -> bytes:
+        asked = [(_TIERED, place, _FIRST_MS + chance.randrange(ends[place]) * _STEP_MS) for place in places]
+        return framed(2, 11, list_offsets(asked))
+
+    single = [frame([chance.randrange(_PARTITIONS)]) for _ in range(_QUESTIONS)]
+    for on, frames, in_flight in (
+        ("one after another", single, 1),
+        (f"{_IN_FLIGHT} in flight", single, _IN_FLIGHT),
+        (f"{_PARTITIONS} partitions a request", [frame(range(_PARTITIONS)) for _ in range(_QUESTIONS)], 1),
+    ):
+        rates: dict[str, list[float]] = {way.name: [] for way in ways}
+        costs: dict[str, list[float]] = {way.name: [] for way in ways}
+        with _connections(ways) as clients:
+            for turn in range(turns + 1):
+                for way in ways:
+                    before = way.processor_seconds()
+                    seconds = _timed(lambda client=clients[way.name]: _ask(client, frames, in_flight))  # type: ignore[misc]  # noqa: B023 - called at once
+                    if turn > 0:
+                        rates[way.name].append(_QUESTIONS / seconds)
+                        costs[way.name].append(1_000_000 * (way.processor_seconds() - before) / _QUESTIONS)
+        yield from _figures("ListOffsets", on, ways, ((rates, "/s"), (costs, "cpu us")))
+
+
+def _ask(client: RawClient, frames: Sequence[bytes], in_flight: int) -> None:
+    for first in range(0, len(frames), in_flight):
+        sent = frames[first : first + in_flight]
+        client.connection.sendall(b"".join(sent))
+        for _ in sent:
+            client.receive()
 
 
 @contextmanager
 def _connections(ways: Sequence[_Way]) -> Iterator[dict[str, RawClient]]:
     with connected(ways[0].port) as ours, connected(ways[1].port) as theirs:
         yield {ways[0].name: ours, ways[1].name: theirs}
+
+
+def _memory(server: psutil.Process, on: str) -> Figure:
+    used = server.memory_info().rss / MEGABYTE
+    return Figure(benchmark="serve", what="memory of the server", on=on, value=used, unit="MB")
+
+
+def _waiting(port: int, server: psutil.Process) -> Iterator[Figure]:
+    """Memory with many connections, and the time of the slowest of a hundred questions on one of them."""
+    with ExitStack() as opened:
+        clients = [opened.enter_context(connected(port)) for _ in range(_CONNECTIONS)]
+        frame = framed(2, 11, list_offsets([(_TIERED, 0, _FIRST_MS)]))
+        seconds = sorted(_timed(lambda client=client: _ask(client, [frame], 1)) for client in clients * 3)  # type: ignore[misc]
+        on = f"{_CONNECTIONS} connections"
+        slow_ms = 1000 * seconds[len(seconds) * 99 // 100]
+        yield Figure(benchmark="serve", what="ListOffsets, 99th percentile", on=on, value=slow_ms, unit="ms")
+        yield _memory(server, on)
 
 
 def _timed(call: Callable[[], object]) -> float:
