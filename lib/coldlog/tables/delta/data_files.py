@@ -109,12 +109,15 @@ class DataFileWriter:
             self._waiting[-_MANY_PIECES:] = joined.to_batches()
 
     def _write(self, rows: pa.Table, group_rows: int) -> None:
-        # Each piece has its own dictionaries; with several in a row group, Parquet would not use a dictionary.
         with writing_temporary_files():
-            self._parquet.write_table(rows.unify_dictionaries(), group_rows)
+            for start in range(0, rows.num_rows, group_rows):
+                group = rows.slice(start, group_rows)
+                # Each piece has its own dictionaries; with several in a row group, Parquet would not use a dictionary.
+                group = group.unify_dictionaries() if rows.num_rows <= group_rows else _with_own_dictionaries(group)
+                self._parquet.write_table(group, group_rows)
 
-    def finish(self, location: str, s3: S3Options) -> DataFile:
-        """Store the file at the table's location (`Warehouse.data_location`).
+    def finish(self, location: str, s3: S3Options, prefix: str = "part") -> DataFile:
+        """Store the file at the table's location (`Warehouse.data_location`). Its name begins with `prefix`.
 
         A failure raises `RetriableError` or `UsageError`.
         """
@@ -124,7 +127,7 @@ class DataFileWriter:
             with writing_temporary_files():
                 self._parquet.close()
                 size_bytes = self._content.seek(0, os.SEEK_END)  # also flushes the buffer
-            name = f"part-{uuid4()}.zstd.parquet"
+            name = f"{prefix}-{uuid4()}.zstd.parquet"
             _put(location, s3, name, _FileContent(file=self._content, size_bytes=size_bytes))
         finally:
             self.close()
@@ -144,6 +147,15 @@ class DataFileWriter:
             self._parquet.is_open = False
             with suppress(OSError):
                 self._content.close()
+
+
+def _with_own_dictionaries(group: pa.Table) -> pa.Table:
+    """Leave out texts of other row groups, which Parquet would write too."""
+    for at, each in enumerate(group.schema):
+        if pa.types.is_dictionary(each.type):
+            texts = group.column(at).cast(each.type.value_type).combine_chunks()
+            group = group.set_column(at, each, texts.dictionary_encode())
+    return group
 
 
 @contextmanager
