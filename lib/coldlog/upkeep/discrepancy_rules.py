@@ -28,7 +28,7 @@ READ_COLUMNS = (
     "txn_index_empty", "is_listed", "objects", "missing_kinds", "log_modified_ms", "index_status",
     "abort_marker_count", "holes", "damaged_files", "is_within_lineage", "not_served_reason",
 )  # fmt: skip
-"""Columns of `segments` that the rules need."""
+"""Columns of `segments` that the rules need; of the objects, rows have only the `object_count`."""
 _STATE = RemoteLogSegmentState
 _BELOW_LOG_START = "below_log_start"
 
@@ -112,7 +112,7 @@ class _Segment:
         """How many objects were listed."""
         if not self.row["is_listed"]:
             return "no object"
-        count = len(self.row["objects"])
+        count = self.row["object_count"]
         return f"{count} object" if count == 1 else f"{count} objects"
 
     @property

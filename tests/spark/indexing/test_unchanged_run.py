@@ -37,7 +37,7 @@ class Most:
     table_scans: tuple[int, ...]
 
 
-SMALL = Most(jobs=4, executions=5, stage_jobs=(0, 1, 1, 0, 2), table_scans=(0, 0, 0, 0, 0))
+SMALL = Most(jobs=0, executions=0, stage_jobs=(0, 0, 0, 0, 0), table_scans=(0, 0, 0, 0, 0))
 LARGE = Most(jobs=28, executions=31, stage_jobs=(0, 4, 7, 9, 8), table_scans=(0, 1, 3, 6, 4))
 
 
@@ -76,8 +76,8 @@ def test_run_that_finds_nothing_new_does_little_and_commits_only_its_own_row(
     assert {table.name: warehouse.newest_version(table) for table in ALL_TABLES} == before | {
         JOB_RUNS.name: before[JOB_RUNS.name] + 2
     }
-    assert 0 < work.jobs <= most.jobs
-    assert 0 < work.executions <= most.executions
+    assert work.jobs <= most.jobs
+    assert work.executions <= most.executions
     assert {name: stage.table_scans for name, stage in stages.items()} == dict(
         zip(_STAGES, most.table_scans, strict=True)
     )

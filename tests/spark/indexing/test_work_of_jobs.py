@@ -39,9 +39,9 @@ JOBS: dict[str, Callable[[Job], object]] = {
     "maintain_tables": pipeline.maintain,
 }
 MOST = {
-    "empty": (Work(4, 0, 2), Work(1, 0, 2), Work(1, 0, 2), Work(16, 12, 2), Work(23, 0, 3), Work(7, 0, 3)),
-    "unchanged": (Work(3, 0, 2), Work(1, 0, 2), Work(1, 0, 2), Work(17, 12, 2), Work(28, 0, 3), Work(26, 0, 8)),
-    "changed": (Work(4, 0, 3), Work(4, 0, 5), Work(1, 0, 6), Work(14, 12, 2), Work(28, 0, 3), Work(32, 0, 9)),
+    "empty": (Work(0, 0, 2), Work(0, 0, 2), Work(0, 0, 2), Work(15, 12, 2), Work(23, 0, 3), Work(7, 0, 3)),
+    "unchanged": (Work(0, 0, 2), Work(0, 0, 2), Work(0, 0, 2), Work(15, 12, 2), Work(28, 0, 3), Work(12, 0, 4)),
+    "changed": (Work(0, 0, 3), Work(0, 0, 5), Work(0, 0, 6), Work(12, 12, 2), Work(28, 0, 3), Work(32, 0, 9)),
 }
 """For an archive without segments, one of two that are indexed, and one with a third; in the order of `JOBS`. Each job
 commits the begin and the end of its run to `job_runs`."""

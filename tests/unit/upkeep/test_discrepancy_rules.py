@@ -39,14 +39,14 @@ SOUND: dict[str, object] = {
     "event_timestamp_ms": NEWEST_MS,
     "txn_index_empty": True,
     "is_listed": True,
-    "objects": [{"kind": "log", "name": "a", "size_bytes": 1_000}],
+    "object_count": 1,
     "missing_kinds": [],
     "log_modified_ms": 1,
     "index_status": "indexed",
     "abort_marker_count": 0,
     "is_within_lineage": True,
 }
-UNLISTED: dict[str, object] = {"is_listed": False, "objects": [], "index_status": "gone"}
+UNLISTED: dict[str, object] = {"is_listed": False, "object_count": 0, "index_status": "gone"}
 UNANNOUNCED: dict[str, object] = {
     **{name: None for name in SOUND if name.startswith("announced_")},
     "state_source": "listing",

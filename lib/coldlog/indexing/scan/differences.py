@@ -41,6 +41,7 @@ class ComparedInTasks:
         expected = expected_segments(self._segments, announced_segments(warehouse), lost_offsets(warehouse))
         self._found = differences(expected, warehouse.read(SEGMENTS), is_mirror=is_mirror).persist()
         self._differences = self._found
+        self._counts: dict[str, int] | None = None
         if has_unlisted:
             # From the cached rows: pushing this join into the expressions above takes the optimizer very long.
             self._differences = without_unknown(self._found, listed.where(IS_UNLISTED))
@@ -51,7 +52,10 @@ class ComparedInTasks:
 
     def counts(self) -> dict[str, int]:
         """How many segments are `new`, `changed` and `gone`."""
-        return {row["change"]: row["count"] for row in self._differences.groupBy("change").count().collect()}
+        if self._counts is None:
+            counted = self._differences.groupBy("change").count().collect()
+            self._counts = {row["change"]: row["count"] for row in counted}
+        return self._counts
 
     def unlisted(self, most: int) -> list[tuple[str, str]]:
         """Names of directories that cannot be listed, in order, and why."""
