@@ -90,9 +90,9 @@ class Pipeline:
             "spark.sql.shuffle.partitions=1",
         )
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
         """Start the run in its own process session, so that all of its processes can be found."""
-        settings = (*self.settings, f"warehouse.uri={self.warehouse}")
+        settings = (*self.settings, f"warehouse.uri={self.warehouse}", *more)
         options = [word for setting in settings for word in ("--set", setting)]
         return start_job("run_pipeline", options, folder=self.folder)
 
@@ -104,7 +104,8 @@ class Pipeline:
     def kill(self, kill: Kill) -> int:
         """Start a run, kill it and wait until all its processes have ended; return the driver's exit code."""
         commits_before = self.commit_count(kill.table)
-        with self.start() as run:
+        # With Hadoop's own settings Spark starts at once, although the work is little.
+        with self.start(*(["spark.hadoop.fs.defaultFS=file:///"] if kill.is_jvm else [])) as run:
             moment = commits_before + kill.commit_count
             wait_until(lambda: self.commit_count(kill.table) >= moment or run.poll() is not None, every_s=0.005)
             assert run.poll() is None, f"it ended before {kill.table.name} had {moment} commits\n{self.stderr}"
