@@ -26,6 +26,8 @@ _DECODED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
+    """The last record of a metadata partition that was read: its offset and value, and whether it was no event."""
+
     offset: int
     value: bytes | None
     has_problem: bool
