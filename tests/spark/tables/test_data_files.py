@@ -117,7 +117,7 @@ def test_file_of_a_table_that_needs_delta_is_added_by_delta(spark: SparkSession,
 
 def test_rows_keep_their_order_across_pieces_and_row_groups(tmp_path: Path) -> None:
     assert TIME_INDEX.row_group_rows is not None
-    rows = rows_of(TIME_INDEX, 2 * TIME_INDEX.row_group_rows + 5)
+    rows = _of_segments(rows_of(TIME_INDEX, 2 * TIME_INDEX.row_group_rows + 5), ["a segment"])
     file = write_file(TIME_INDEX, rows, str(tmp_path), rows_a_piece=50_000)
     content = pq.ParquetFile(tmp_path / file.path)
     groups = [content.metadata.row_group(group).num_rows for group in range(content.metadata.num_row_groups)]
@@ -132,6 +132,23 @@ def test_rows_keep_their_order_across_pieces_and_row_groups(tmp_path: Path) -> N
     }
     assert encodings.pop("topic") == {"PLAIN", "RLE", "RLE_DICTIONARY"}
     assert all("DELTA_BINARY_PACKED" in each and "PLAIN" not in each for each in encodings.values())
+
+
+def _of_segments(rows: pa.Table, segments: Sequence[str]) -> pa.Table:
+    """The same rows, an equal part of them of each segment."""
+    each = rows.num_rows // len(segments)
+    ids = [segments[min(at // each, len(segments) - 1)] for at in range(rows.num_rows)]
+    return rows.set_column(rows.schema.names.index("segment_id"), rows.schema.field("segment_id"), pa.array(ids))
+
+
+def test_a_row_group_of_some_thousand_rows_ends_with_a_segment(tmp_path: Path) -> None:
+    # A lookup decodes whole row groups; small segments must not cost it the rows of twenty others.
+    rows = _of_segments(rows_of(OFFSET_INDEX, 30_000), [f"segment {number}" for number in range(10)])
+    file = write_file(OFFSET_INDEX, rows, str(tmp_path), rows_a_piece=1_500)
+    content = pq.ParquetFile(tmp_path / file.path)
+    groups = [content.metadata.row_group(group).num_rows for group in range(content.metadata.num_row_groups)]
+    assert groups == [9_000, 9_000, 9_000, 3_000]
+    assert content.read().to_pylist() == rows.to_pylist()
 
 
 def test_required_value_that_is_missing_is_refused() -> None:

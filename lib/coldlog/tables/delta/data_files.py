@@ -31,6 +31,8 @@ from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix
 
 _ROW_GROUP_ROWS = 1 << 20
+_LEAST_ROW_GROUP_ROWS = 1 << 13
+"""A row group of an index may end here, at the end of a segment: a lookup decodes whole row groups."""
 _PIECE_BYTES = 4 << 20
 _MANY_PIECES, _SMALL_PIECE_ROWS = 64, 1 << 12
 """A piece takes some 16 KB, even with few rows."""
@@ -90,6 +92,9 @@ class DataFileWriter:
             for each in self._schema
         ]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if self._ends_row_group(rows):
+            self._write(pa.Table.from_batches(self._waiting), self._waiting_rows)
+            self._waiting, self._waiting_rows = [], 0
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self._join_small_pieces()
@@ -100,6 +105,12 @@ class DataFileWriter:
             self._write(rows_waiting.slice(0, whole), group_rows)
             self._waiting = rows_waiting.slice(whole).to_batches()
             self._waiting_rows -= whole
+
+    def _ends_row_group(self, rows: pa.RecordBatch) -> bool:
+        """Return whether the rows of a segment are complete, and with them the row group."""
+        if self.table.row_group_rows is None or self._waiting_rows < _LEAST_ROW_GROUP_ROWS or not rows.num_rows:
+            return False
+        return bool(self._waiting[-1].column("segment_id")[-1].as_py() != rows.column("segment_id")[0].as_py())
 
     def _join_small_pieces(self) -> None:
         """Join the last pieces, so that many small segments take no more memory than their rows."""
