@@ -46,6 +46,8 @@ class Context:
     groups: Coordinator
     metrics: Metrics
     quota: ReadQuota
+    is_local: bool = False
+    """Whether the archive is on a file system: one thread reads all partitions of a fetch."""
     read_ahead: ReadAheadBytes = field(default_factory=lambda: ReadAheadBytes(0))
     """The memory for slices that are read ahead."""
     node_id: int = _ONLY_NODE_ID

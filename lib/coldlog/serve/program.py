@@ -186,6 +186,7 @@ async def _run(
             groups=groups,
             metrics=Metrics(),
             quota=quota,
+            is_local=not is_s3_uri(job.settings.archive_uri),
             read_ahead=ReadAheadBytes(read_ahead_bytes(job.settings)),
             users=security.users,
             mechanisms=security.mechanisms,

@@ -172,6 +172,8 @@ class ReadAhead:
     def go_on(self, place: _Place, offset: int, max_bytes: int, found: FetchedBatches) -> None:
         """Note where the answer to a request of `offset` ends; read on from there if that was sequential.
         `max_bytes` is the limit of the partition in the next request."""
+        if not self._context.read_ahead.limit_bytes:
+            return
         loop, request, following = asyncio.get_running_loop(), found.log_slice.request, _end_of(found.log_slice)
         sequence, now_s, level = self._sequences.pop(place, None) or _Sequence(), loop.time(), request.isolation_level
         is_sequential = (sequence.next_offset, sequence.level) == (offset, level)

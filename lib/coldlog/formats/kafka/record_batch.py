@@ -59,7 +59,7 @@ Int16Column = npt.NDArray[np.int16]
 UInt8Column = npt.NDArray[np.uint8]
 
 _COMPLETE, _CUT, _BAD_LENGTH, _OLD_MAGIC, _BAD_MAGIC, _BAD_CRC, _FULL = 0, 1, 2, 3, 4, 5, 6
-_LARGEST_OFFSET = (1 << 63) - 1
+LARGEST_OFFSET = (1 << 63) - 1
 _WALKED_AT_ONCE = 1 << 12
 """Batches. Arrays for the largest possible number of batches would be as large as the window, and new for each one."""
 
@@ -305,10 +305,10 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
         _FieldCheck(
             Reason.HEADER_INVALID,
             "has the largest possible last offset",
-            last_offset == _LARGEST_OFFSET,
+            last_offset == LARGEST_OFFSET,
             last_offset,
             "at most",
-            np.full_like(delta, _LARGEST_OFFSET - 1),
+            np.full_like(delta, LARGEST_OFFSET - 1),
         ),
         _FieldCheck(Reason.HEADER_INVALID, "has a negative record count", count < 0, count, "at least", none),
         _FieldCheck(
@@ -361,7 +361,7 @@ def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed
     """All checks of `_require_fields` in one pass, because nearly always all fields are good."""
     for i in range(len(base_offset)):
         delta = last_offset[i] - base_offset[i]
-        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] == _LARGEST_OFFSET:
+        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] == LARGEST_OFFSET:
             return False
         if record_count[i] < 0 or record_count[i] > delta + 1 or (attributes[i] & CODEC_MASK) > last_codec:
             return False

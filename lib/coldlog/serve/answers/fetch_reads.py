@@ -1,0 +1,139 @@
+"""Plan the partitions of a fetch, and read their slices.
+
+From a file system, one thread plans all partitions and reads them one after another: to hand over work to a thread
+costs as much as to read some 100 KiB. What it has not begun after `_PATIENCE_S` is read as from a bucket: all slices at
+the same time, each in a thread of its own, each with its own deadline. So it is if no thread stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+
+from kio.schema.errors import ErrorCode
+
+from coldlog.errors import ColdlogError
+from coldlog.records.fetch.slices import LogSlice
+from coldlog.serve.answers.fetch_plans import AskedRecords, Found, PartitionPlan, no_records, plan_partitions
+from coldlog.serve.context import Context
+from coldlog.serve.read_ahead import AheadSlice, ReadAhead
+from coldlog.serve.threads import QueueFullError
+
+_PATIENCE_S = 0.1
+
+
+class FetchWork:
+    """The plans of one fetch, and what is read for them. `ahead` has what is read ahead for the connection."""
+
+    def __init__(self, context: Context, asked: AskedRecords, ahead: ReadAhead | None) -> None:
+        self._context, self._asked, self._ahead = context, asked, ahead
+        self._left: deque[int] = deque()
+        """The numbers of the partitions whose slices nobody reads yet."""
+        self._found: dict[int, Found] = {}
+        self._together: asyncio.Task[None] | None = None
+        self._alone: frozenset[int] = frozenset()
+        """Those whose slices are read each in a thread of its own."""
+        self._is_planned = False
+        self.plans: Sequence[PartitionPlan] = ()
+        self.throttle_ms = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to be read."""
+        return all(not isinstance(each.plan, LogSlice) or at in self._found for at, each in enumerate(self.plans))
+
+    async def begin(self) -> None:
+        """Plan all partitions, and read them if that is quick. Raise `TimeoutError` if they are not planned in time."""
+        context = self._context
+        async with asyncio.timeout(context.request_seconds):
+            ahead = await self._find_ahead()
+        reading = None
+        if context.is_local:
+            reading = context.fetch_threads.run_spare(lambda: self._plan_and_read(ahead), context.request_seconds)
+        if reading is None:
+            await context.look_up(lambda: self._plan(ahead))
+        else:
+            await self._read_together(reading)
+        self._alone = frozenset(iter(self._next, None))
+
+    async def find(self, number: int) -> Found:
+        """Return what a partition gets, by its number in the fetch; wait until it is read."""
+        planned, context = self.plans[number], self._context
+        if not isinstance(planned.plan, LogSlice):
+            return planned.plan
+        if number in self._found:
+            return self._found[number]
+        try:
+            if planned.taken is None and number not in self._alone and self._together is not None:
+                await self._together
+                return self._found[number]
+            async with asyncio.timeout(context.request_seconds):
+                return await self._find_alone(self._asked.partitions[number].place, planned.plan, planned.taken)
+        except QueueFullError:
+            return no_records(planned.plan)  # The client asks again.
+        except TimeoutError:
+            request, seconds = planned.plan.request, f"{context.request_seconds:g} s"
+            context.report_once(f"{request}", f"{request}: the archive has not answered within {seconds}")
+            return ErrorCode.kafka_storage_error
+
+    async def _find_ahead(self) -> list[AheadSlice | None]:
+        """Return what was read ahead for each partition."""
+        partitions, ahead, level = self._asked.partitions, self._ahead, self._asked.level
+        if ahead is None:
+            return [None] * len(partitions)
+        return [await ahead.find(each.place, each.offset, level) for each in partitions]
+
+    async def _read_together(self, reading: Coroutine[None, None, None]) -> None:
+        """Wait until all is planned, and read; or planned, and not read in `_PATIENCE_S`."""
+        self._together = together = asyncio.create_task(reading)
+        try:
+            await asyncio.wait([together], timeout=_PATIENCE_S)
+            while not self._is_planned and not together.done():
+                await asyncio.wait([together], timeout=_PATIENCE_S)
+        except asyncio.CancelledError:
+            together.cancel()
+            raise
+        if together.done() and not self._is_planned:
+            together.result()
+
+    async def _find_alone(self, place: tuple[str, int], plan: LogSlice, taken: AheadSlice | None) -> Found:
+        context = self._context
+        if self._ahead is not None and taken is not None:
+            found = await self._ahead.take(place, taken, plan)
+            if found is not None:
+                return found
+        return await context.read(lambda: _read(context, plan))
+
+    def _plan(self, ahead: Sequence[AheadSlice | None]) -> None:
+        self.plans, self.throttle_ms = plan_partitions(self._context, self._asked, ahead)
+        self._left.extend(
+            at for at, each in enumerate(self.plans) if isinstance(each.plan, LogSlice) and each.taken is None
+        )
+        self._is_planned = True
+
+    def _plan_and_read(self, ahead: Sequence[AheadSlice | None]) -> None:
+        self._plan(ahead)
+        for number in iter(self._next, None):
+            plan = self.plans[number].plan
+            assert isinstance(plan, LogSlice)
+            self._found[number] = _read(self._context, plan)
+
+    def _next(self) -> int | None:
+        try:
+            return self._left.popleft()
+        except IndexError:
+            return None
+
+
+def _read(context: Context, plan: LogSlice) -> Found:
+    """Read a slice. Runs in a fetch thread."""
+    began = time.monotonic()
+    try:
+        return context.view.read(plan)
+    except ColdlogError as failed:
+        context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
+        return ErrorCode.kafka_storage_error
+    finally:
+        context.metrics.read_seconds.observe(time.monotonic() - began)

@@ -1,0 +1,142 @@
+"""Test what a fetch from a file system gets while a read hangs, or no thread is free."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from builders.segment_builder import Segment
+from coldlog.archive.layouts.layout import ListedSegment
+from coldlog.archive.layouts.wrapped_layout import WrappedLayout
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import IndexDepth
+from coldlog.records.fetch.record_source import RecordSource
+from coldlog.runtime.console import Console
+from coldlog.serve.answers.fetch import answer_fetch
+from coldlog.serve.archive_view import ArchiveView
+from coldlog.serve.context import Context
+from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.messages import Request
+from coldlog.serve.metrics import Metrics
+from coldlog.serve.read_quota import ReadQuota
+from coldlog.serve.threads import Threads
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.system_clock import SystemClock
+from scattered_tables import write
+from sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
+
+SECOND = 10
+"""The first offset of the second segment, and the number of offsets in each."""
+
+
+def _segment(first: int) -> Segment:
+    return Segment(batches=tuple(batch(first + at, EPOCH_MS + first + at) for at in range(SECOND)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HookedLayout(WrappedLayout):
+    """An ArchiveLayout over another; `before_read` is called with the id of each segment that is read."""
+
+    before_read: Callable[[str], None]
+
+    def read_log_range(
+        self, segment: ListedSegment, position: int, length: int, until: int | None = None
+    ) -> memoryview:
+        self.before_read(segment.segment_id)
+        return WrappedLayout.read_log_range(self, segment, position, length, until)
+
+
+class _Served:
+    """A partition of two segments on a file system, and pools of threads. `before_read` gets the number of the segment
+    that is read."""
+
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        world = sidecar_world(folder, [_segment(0), _segment(SECOND)], depths=[IndexDepth.BATCH] * 2)
+        write(world.warehouse, QUARANTINE, [])
+        ids = [each.segment_id for each in world.written]
+        self.before_read: Callable[[int], None] = lambda _: None
+        layout = _HookedLayout(layout=world.layout, before_read=lambda each: self.before_read(ids.index(each)))
+        source = opened.enter_context(closing(RecordSource(str(world.warehouse), lambda: layout, LIMITS)))
+        self.view = ArchiveView(str(world.warehouse), source, LookupOptions())
+        self.fetch_threads, self.others = (opened.enter_context(closing(Threads("test", 3))) for _ in range(2))
+
+    def fetch(self, *offsets: int, seconds: float = 3600) -> dict[int, tuple[ErrorCode, int]]:
+        """Ask for the partition at several offsets in one fetch; return error and bytes of each."""
+
+        async def ask() -> Any:
+            return await answer_fetch(self._context(seconds), _request(*offsets))
+
+        ((topic),) = asyncio.run(ask())["responses"]
+        answers = zip(offsets, topic["partitions"], strict=True)
+        return {offset: (each["error_code"], len(each["records"])) for offset, each in answers}
+
+    def _context(self, seconds: float) -> Context:
+        return Context(
+            view=self.view,
+            host="",
+            port=0,
+            fetch_threads=self.fetch_threads,
+            lookup_threads=self.others,
+            table_threads=self.others,
+            console=Console(progress=io.StringIO(), results=io.StringIO()),
+            timeout_ms=1,
+            request_seconds=seconds,
+            groups=Coordinator(first_delay_s=0),
+            metrics=Metrics(),
+            quota=ReadQuota(QuotaConfig(), SystemClock()),
+            is_local=True,
+        )
+
+
+def _request(*offsets: int) -> Request:
+    partitions = [SimpleNamespace(partition=0, fetch_offset=each, partition_max_bytes=1 << 20) for each in offsets]
+    topics = [SimpleNamespace(topic="orders", partitions=partitions)]
+    body = SimpleNamespace(topics=topics, max_wait=timedelta(0), max_bytes=1 << 20)
+    return Request(api_key=1, version=12, correlation_id=0, client_id=None, body=body)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[_Served]:
+    with ExitStack() as opened:
+        yield _Served(tmp_path, opened)
+
+
+def test_what_hangs_is_an_error_at_its_deadline_and_the_partitions_after_it_are_served(served: _Served) -> None:
+    sound, may_end = served.fetch(0, SECOND), threading.Event()
+    assert [error for error, _ in sound.values()] == [ErrorCode.none] * 2
+    served.before_read = lambda segment: cast(None, segment == 0 and may_end.wait())
+    found = served.fetch(0, SECOND, seconds=1)
+    may_end.set()
+    assert found == {0: (ErrorCode.kafka_storage_error, 0), SECOND: sound[SECOND]}
+
+
+def test_what_is_slow_is_served_with_the_partitions_after_it(served: _Served) -> None:
+    sound, is_other_read = served.fetch(0, SECOND), threading.Event()
+
+    def wait_for_the_other(segment: int) -> None:
+        """So the first read ends only if the other one does not wait for it."""
+        if segment == 0:
+            is_other_read.wait()
+        else:
+            is_other_read.set()
+
+    served.before_read = wait_for_the_other
+    assert served.fetch(0, SECOND, seconds=30) == sound
+
+
+def test_a_fetch_is_served_though_no_thread_stays_free_beside_it(served: _Served) -> None:
+    sound = served.fetch(0, SECOND)
+    served.fetch_threads.resize(1)
+    assert served.fetch(0, SECOND) == sound
