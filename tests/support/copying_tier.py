@@ -189,10 +189,11 @@ class BreakableStore:
     def __init__(self, store: WritableStore, break_at: Callable[[str], None]) -> None:
         self._store, self._break_at = store, break_at
         self.iter_objects = store.iter_objects
-        self.list_directories, self.size_bytes, self.read_range = (
+        self.list_directories, self.size_bytes, self.read_range, self.open_file = (
             store.list_directories,
             store.size_bytes,
             store.read_range,
+            store.open_file,
         )
         if isinstance(store, UploadingStore):
             self.iter_uploads, self.abort_upload = store.iter_uploads, store.abort_upload

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from coldlog.serve.answer_writer import Values
@@ -92,8 +92,7 @@ def running_broker(**behaviour: Any) -> Iterator[SlowBroker]:
         def handle(self) -> None:
             while len(size := self.rfile.read(4)) == 4:
                 request = read_request(self.rfile.read(int.from_bytes(size, "big")), OFFERED)
-                for piece in write_answer(request, broker.answer(request)):
-                    self.wfile.write(piece)
+                self.wfile.writelines(cast("list[bytes]", write_answer(request, broker.answer(request))))
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads, block_on_close = True, False

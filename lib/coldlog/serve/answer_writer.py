@@ -15,9 +15,10 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import groupby
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 from uuid import UUID
 
+from coldlog.records.fetch.stored_slices import StoredRange
 from coldlog.serve.kio_fields import is_array, is_nullable, nested_class
 
 _PIECE_BYTES = 16 * 1024
@@ -32,8 +33,9 @@ _NO_ID = bytes(16)
 
 Values = Mapping[str, object]
 """The fields of an answer. Durations are milliseconds."""
-Pieces = list[bytes | memoryview]
-"""Bytes to send one after another."""
+Piece = bytes | memoryview | StoredRange
+Pieces = list[Piece]
+"""Bytes to send one after another; those of a file have `_PIECE_BYTES` at least."""
 
 
 class PieceWriter:
@@ -43,9 +45,9 @@ class PieceWriter:
         self._pieces: Pieces = []
         self.small = bytearray()
 
-    def add(self, content: bytes | memoryview) -> None:
+    def add(self, content: Piece) -> None:
         """Add content, which is not copied if it is large."""
-        if len(content) < _PIECE_BYTES:
+        if not isinstance(content, StoredRange) and len(content) < _PIECE_BYTES:
             self.small += content
             return
         self._end_piece()
@@ -55,7 +57,10 @@ class PieceWriter:
         """Return everything, with its length before it."""
         self._end_piece()
         size = sum(len(piece) for piece in self._pieces)
-        return [size.to_bytes(4, "big") + self._pieces[0], *self._pieces[1:]]
+        first, prefix = self._pieces[0], size.to_bytes(4, "big")
+        if isinstance(first, StoredRange):
+            return [prefix, *self._pieces]
+        return [prefix + first, *self._pieces[1:]]
 
     def _end_piece(self) -> None:
         if self.small:
@@ -140,7 +145,7 @@ def _write_tagged(tagged: Sequence[tuple[int, str, _Write, Any]]) -> _WriteFrom:
     def encoded(write: _Write, value: object) -> bytes:
         apart = PieceWriter()
         write(apart, value)
-        return b"".join(apart.framed())[4:]
+        return b"".join(cast("list[bytes | memoryview]", apart.framed()))[4:]  # No field with a tag has records.
 
     def write_no_tags(out: PieceWriter, _: Values) -> None:
         out.small += _NO_TAGS

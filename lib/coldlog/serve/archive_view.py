@@ -159,10 +159,11 @@ class ArchiveView:
             request = replace(request, offset=following)
         return planned
 
-    def read(self, log_slice: LogSlice) -> FetchedBatches | FetchedRecords | FetchFailure:
-        """Read a slice that was planned. A damaged batch is passed over if gaps are."""
+    def read(self, log_slice: LogSlice, *, as_files: bool = False) -> FetchedBatches | FetchedRecords | FetchFailure:
+        """Read a slice that was planned; with `as_files` it may be bytes of a file. A damaged batch is passed over if
+        gaps are."""
         while True:
-            found = _twice(lambda: self._source.read_batches(log_slice))  # noqa: B023 - called at once
+            found = _twice(lambda: self._source.read_batches(log_slice, as_files=as_files))  # noqa: B023 - called at once
             if not self._skips_gaps or not isinstance(found, FetchFailure) or found.resume_offset is None:
                 return found
             if found.resume_offset <= log_slice.request.offset:

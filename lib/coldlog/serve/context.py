@@ -38,6 +38,8 @@ class Context:
     """For questions for offsets, which may read the archive, too."""
     table_threads: Threads
     """For all else that is looked up in the tables."""
+    send_threads: Threads
+    """For what is sent from files."""
     console: Console
     timeout_ms: int
     """The time limit of a ListOffsets that has none of its own."""

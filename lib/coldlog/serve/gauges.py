@@ -59,7 +59,12 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         context = self._context
-        pools = {"fetch": context.fetch_threads, "lookup": context.lookup_threads, "tables": context.table_threads}
+        pools = {
+            "fetch": context.fetch_threads,
+            "lookup": context.lookup_threads,
+            "tables": context.table_threads,
+            "send": context.send_threads,
+        }
         for name, text, measure in _POOLS:
             gauge = GaugeMetricFamily(_PREFIX + name, text, labels=["pool"])
             for pool, threads in pools.items():

@@ -23,8 +23,10 @@ from coldlog.serve.presence import Presence
 from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.request_check import Unread, skip_entity
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
+from coldlog.serve.sending import Outlet
 
 _ANYBODY = Presence()
+_NOWHERE = Outlet()
 _FIXED_HEADER_BYTES = 8
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
@@ -37,7 +39,7 @@ class MalformedRequestError(ColdlogError):
 class Request:
     """A request. `body` is kio's, of the request's version; None if the version of an ApiVersions is not known.
     `client_host` is for those that describe groups; `rights` is what the client may use, `presence` whether it is
-    there, `ahead` what is read ahead for it."""
+    there, `ahead` what is read ahead for it, `outlet` where a thread may send the answer."""
 
     api_key: int
     version: int
@@ -48,6 +50,7 @@ class Request:
     rights: Rights = ALL_RIGHTS
     presence: Presence = _ANYBODY
     ahead: ReadAhead | None = None
+    outlet: Outlet = _NOWHERE
 
 
 class Offered(Protocol):
@@ -63,6 +66,7 @@ def read_request(
     rights: Rights = ALL_RIGHTS,
     presence: Presence = _ANYBODY,
     ahead: ReadAhead | None = None,
+    outlet: Outlet = _NOWHERE,
 ) -> Request:
     """Read one request; an ApiVersions of a version that does not exist yet is a request too."""
     if len(content) < _FIXED_HEADER_BYTES:
@@ -94,6 +98,7 @@ def read_request(
         rights=rights,
         presence=presence,
         ahead=ahead,
+        outlet=outlet,
     )
 
 

@@ -170,6 +170,7 @@ async def _run(
         closing(Threads("fetch", job.settings.fetch.threads, job.settings.fetch.max_pending)) as fetch_threads,
         closing(Threads("lookup", settings.lookup_threads, settings.lookup_max_pending)) as lookup_threads,
         closing(Threads("tables", job.settings.fetch.threads)) as table_threads,
+        closing(Threads("send", job.settings.fetch.threads)) as send_threads,
         closing(Threads("offsets", 1)) as offset_threads,
     ):
         groups, shared = await _open_groups(job, offset_threads)
@@ -180,6 +181,7 @@ async def _run(
             fetch_threads=fetch_threads,
             lookup_threads=lookup_threads,
             table_threads=table_threads,
+            send_threads=send_threads,
             console=job.console,
             timeout_ms=job.settings.list_offsets.timeout_ms,
             request_seconds=settings.request_seconds,
@@ -240,6 +242,7 @@ def follow_settings(job: PlainJob, context: Context) -> None:
     context.fetch_threads.resize(settings.fetch.threads, settings.fetch.max_pending)
     context.lookup_threads.resize(settings.serve.lookup_threads, settings.serve.lookup_max_pending)
     context.table_threads.resize(settings.fetch.threads)
+    context.send_threads.resize(settings.fetch.threads)
     job.console.note("users, timeouts, read quota, read-ahead and pools follow the settings as they are now")
 
 

@@ -136,6 +136,11 @@ class ReadAhead:
         self._sequences: OrderedDict[_Place, _Sequence] = OrderedDict()
         self._has_ended = False
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the last answer of any partition is known."""
+        return bool(self._sequences)
+
     async def find(self, place: _Place, offset: int, level: IsolationLevel) -> AheadSlice | None:
         """Return the slice that was read ahead, or is, for a request of this offset. Those for others are dropped."""
         sequence = self._sequences.get(place)

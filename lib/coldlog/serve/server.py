@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from coldlog.errors import RetriableError
 from coldlog.serve.answer_writer import Pieces
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
@@ -66,7 +67,7 @@ class Server:
         """Listen, and return the port."""
         idle_seconds = self._limits.idle_seconds
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Wire(self._serve, idle_seconds), host, port, ssl=tls
+            lambda: Wire(self._serve, idle_seconds, self._context.send_threads), host, port, ssl=tls
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -112,6 +113,8 @@ class Server:
         except MalformedRequestError as malformed:
             self._context.metrics.malformed.inc()
             self._malformed.warn(f"{_name(wire)}: connection closed: {malformed}")
+        except RetriableError as failed:
+            self._failures.warn(f"{_name(wire)}: connection closed: {failed}")
         except Exception:  # noqa: BLE001 - the edge of a connection: whatever is wrong ends it alone
             self._failures.warn(
                 f"{_name(wire)}: connection closed because of an error of coldlog\n{traceback.format_exc()}"
@@ -133,16 +136,23 @@ class Server:
 
     async def _answer(self, content: bytes, wire: Wire, session: Session, ahead: ReadAhead) -> None:
         session.check(int.from_bytes(content[:2], "big", signed=True))
-        host, rights, presence = wire.peer[0], session.rights, wire.presence
-        request = await self._make(lambda: read_request(content, VERSIONS, host, rights, presence, ahead), content)
+        host, rights, presence, outlet = wire.peer[0], session.rights, wire.presence, wire.outlet
+        request = await self._make(
+            lambda: read_request(content, VERSIONS, host, rights, presence, ahead, outlet), content
+        )
         began = time.monotonic()
         answering = ANSWERS.get(request.api_key)
         values = await (answering(self._context, request) if answering else session.answer(request))
-        seconds = time.monotonic() - began
+        seconds, metrics = time.monotonic() - began, self._context.metrics
+        wire.begin()
+        if (sending := outlet.take()) is not None:
+            metrics.count(api_name(request), seconds, values, sending.size_bytes)
+            await wire.finish(sending)
+            return
 
         def write() -> Pieces:
             pieces = write_answer(request, values)
-            self._context.metrics.count(api_name(request), seconds, values, sum(map(len, pieces)))
+            metrics.count(api_name(request), seconds, values, sum(map(len, pieces)))
             return pieces
 
         pieces = await self._make(write, content)

@@ -166,22 +166,31 @@ class Threads:
         threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
-        while (asked := self._next()) is not None:
-            found, failure, _here.call, began = None, None, asked, time.monotonic()
-            try:
-                found = asked.call()
-            except BaseException as failed:  # noqa: BLE001 - raised where the answer is awaited
-                failure = failed
-            with self._changed:
-                asked.has_returned = True
-                self.busy_seconds += time.monotonic() - began
-                if asked.is_given_up:
-                    self._given_up -= 1
-                    return
-                # From now on, so that the next call does not start another thread.
-                self._idle += 1
-            with suppress(RuntimeError):  # The loop has ended.
-                asked.loop.call_soon_threadsafe(asked.finish, found, failure)
+        # A thread that waits keeps neither its last call nor what this found: that may be large, or an open file.
+        while self._call_next():
+            _here.call = None
+
+    def _call_next(self) -> bool:
+        """Work on the next call; return whether this thread goes on."""
+        asked = self._next()
+        if asked is None:
+            return False
+        found, failure, _here.call, began = None, None, asked, time.monotonic()
+        try:
+            found = asked.call()
+        except BaseException as failed:  # noqa: BLE001 - raised where the answer is awaited
+            failure = failed
+        with self._changed:
+            asked.has_returned = True
+            self.busy_seconds += time.monotonic() - began
+            if asked.is_given_up:
+                self._given_up -= 1
+                return False
+            # From now on, so that the next call does not start another thread.
+            self._idle += 1
+        with suppress(RuntimeError):  # The loop has ended.
+            asked.loop.call_soon_threadsafe(asked.finish, found, failure)
+        return True
 
     def _next(self) -> _Call | None:
         with self._changed:

@@ -1,17 +1,22 @@
 """Read the bytes of one connection, and write to it.
 
 asyncio's streams make a timer and several futures for each request. Here a connection has one timer, which looks now
-and then whether the client has been silent for too long. What a client sends beyond its request waits in memory up to
+and then whether the client has been silent for too long. Answers with parts of files are sent in a thread (`sending`),
+everything else by asyncio's transport. What a client sends beyond its request waits in memory up to
 `_AHEAD_BYTES`; then nothing more is read from it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import cast
 
+from coldlog.records.fetch.stored_slices import StoredRange
+from coldlog.serve.answer_writer import Piece
 from coldlog.serve.presence import Presence
+from coldlog.serve.sending import Outlet, Sending
+from coldlog.serve.threads import Threads
 
 _AHEAD_BYTES = 128 * 1024
 
@@ -20,12 +25,18 @@ class Wire(asyncio.Protocol):
     """One connection. `serve` is run as a task for it; reads and writes end with `TimeoutError` if nothing moves for
     `idle_seconds`, and with `ConnectionError` when the client goes."""
 
-    def __init__(self, serve: Callable[[Wire], Coroutine[None, None, None]], idle_seconds: float) -> None:
+    def __init__(
+        self,
+        serve: Callable[[Wire], Coroutine[None, None, None]],
+        idle_seconds: float,
+        send_threads: Threads | None = None,
+    ) -> None:
         self.presence = Presence()
         self.peer = "", ""
         """Host and port of the client."""
         self._serve = serve
         self._idle_seconds = idle_seconds
+        self._send_threads = send_threads
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._wanted = 0
@@ -36,6 +47,8 @@ class Wire(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._has_tls = False
+        self.outlet = Outlet()
+        """Where threads may send answers; not with TLS, which must encrypt what is sent."""
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -71,18 +84,43 @@ class Wire(asyncio.Protocol):
             self._resume()
         return content
 
-    async def write(self, pieces: Iterable[bytes | memoryview]) -> None:
+    async def write(self, pieces: Sequence[Piece]) -> None:
         """Send pieces one after another. Return when the system has them all."""
+        if any(isinstance(piece, StoredRange) for piece in pieces):
+            sending = Sending(self._number())
+            await self._send(lambda: sending.begin(pieces))
+            await self.finish(sending)
+            return
         for piece in pieces:
             if self._is_lost:
                 raise ConnectionResetError("the client has gone")
-            self.transport.write(piece)
+            self.transport.write(piece)  # type: ignore[arg-type]  # it is no part of a file
             if self._is_full:
-                self._flush = self._loop.create_future()
-                try:
-                    await self._in_time(self._flush)
-                finally:
-                    self._flush = None
+                await self._flushed()
+
+    async def finish(self, sending: Sending) -> None:
+        """Send what is left of an answer. It goes past the transport, which has nothing to send itself: all was sent
+        that was written before."""
+        while not sending.has_ended:
+            if self._is_lost:
+                raise ConnectionResetError("the client has gone")
+            self._loop.add_writer(sending.descriptor, self.resume_writing)
+            try:
+                await self._flushed()
+            finally:
+                self._loop.remove_writer(sending.descriptor)
+            await self._send(sending.send)
+
+    async def _send(self, call: Callable[[], None]) -> None:
+        assert self._send_threads is not None
+        await self._send_threads.run(call, self._idle_seconds)
+
+    async def _flushed(self) -> None:
+        self._flush = self._loop.create_future()
+        try:
+            await self._in_time(self._flush)
+        finally:
+            self._flush = None
 
     def end(self) -> None:
         """Close the connection; what was not sent is dropped."""
@@ -99,8 +137,10 @@ class Wire(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self.peer = (str(address[0]), str(address[1])) if isinstance(address, tuple) else ("", "")
         self._has_tls = transport.get_extra_info("sslcontext") is not None
+        if self._send_threads is not None and not self._has_tls:
+            self.outlet = Outlet(self._number)
         # So that `write` waits until all is sent. With 0, TLS (asyncio's SSLProtocol) would never go on.
-        self._transport.set_write_buffer_limits(1)
+        self._transport.set_write_buffer_limits(1 if self._has_tls else 0)
         self._task = self._loop.create_task(self._serve(self))
 
     def data_received(self, data: bytes) -> None:
@@ -131,6 +171,10 @@ class Wire(asyncio.Protocol):
         """All is sent."""
         self._is_full = False
         _finish(self._flush)
+
+    def _number(self) -> int:
+        """The descriptor of the socket."""
+        return int(self.transport.get_extra_info("socket").fileno())
 
     def _end_reading(self) -> None:
         self._has_ended = True

@@ -7,7 +7,7 @@ import random
 import struct
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 from uuid import UUID
 
 import pytest
@@ -86,7 +86,7 @@ def test_every_answer_has_the_bytes_that_kio_writes(key: int, version: int) -> N
         values, out, expected = _values(entity, chance), PieceWriter(), io.BytesIO()
         entity_writer(entity)(out, values)
         kio_writer(entity)(expected, _built(entity, values))
-        assert b"".join(out.framed())[4:] == expected.getvalue()
+        assert b"".join(cast("list[bytes]", out.framed()))[4:] == expected.getvalue()
 
 
 def test_large_contents_are_passed_on_without_a_copy() -> None:
@@ -96,6 +96,7 @@ def test_large_contents_are_passed_on_without_a_copy() -> None:
     request = Request(api_key=1, version=4, correlation_id=9, client_id=None, body=None)
     before, content = write_answer(request, answer)
     assert content is records
+    assert isinstance(before, bytes)
     assert int.from_bytes(before[:4], "big") == len(before) - 4 + len(records)
     assert int.from_bytes(before[4:8], "big") == 9
 

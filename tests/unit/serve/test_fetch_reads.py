@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -19,6 +20,7 @@ from kio.schema.errors import ErrorCode
 from builders.segment_builder import Segment
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.archive.layouts.wrapped_layout import WrappedLayout
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
@@ -30,6 +32,7 @@ from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
 from coldlog.serve.metrics import Metrics
 from coldlog.serve.read_quota import ReadQuota
+from coldlog.serve.sending import Outlet
 from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig
@@ -42,14 +45,23 @@ SECOND = 10
 
 
 def _segment(first: int) -> Segment:
-    return Segment(batches=tuple(batch(first + at, EPOCH_MS + first + at) for at in range(SECOND)))
+    offsets = range(first, first + SECOND)
+    return Segment(batches=tuple(batch(at, EPOCH_MS + at, value=bytes([at]) * 5_000) for at in offsets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HookedLayout(WrappedLayout):
-    """An ArchiveLayout over another; `before_read` is called with the id of each segment that is read."""
+    """An ArchiveLayout over another; `before_read` is called with the id of each segment that is read or opened. Logs
+    are files if `has_files`."""
 
     before_read: Callable[[str], None]
+    has_files: Callable[[], bool]
+
+    def open_log(self, segment: ListedSegment) -> StoredFile | None:
+        if not self.has_files():
+            return None
+        self.before_read(segment.segment_id)
+        return self.layout.open_log(segment)
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
@@ -63,20 +75,28 @@ class _Served:
     that is read."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
+        self.has_files = False
         world = sidecar_world(folder, [_segment(0), _segment(SECOND)], depths=[IndexDepth.BATCH] * 2)
         write(world.warehouse, QUARANTINE, [])
         ids = [each.segment_id for each in world.written]
         self.before_read: Callable[[int], None] = lambda _: None
-        layout = _HookedLayout(layout=world.layout, before_read=lambda each: self.before_read(ids.index(each)))
+        layout = _HookedLayout(
+            layout=world.layout,
+            before_read=lambda each: self.before_read(ids.index(each)),
+            has_files=lambda: self.has_files,
+        )
+        self.logs = [each.log for each in world.written]
         source = opened.enter_context(closing(RecordSource(str(world.warehouse), lambda: layout, LIMITS)))
         self.view = ArchiveView(str(world.warehouse), source, LookupOptions())
         self.fetch_threads, self.others = (opened.enter_context(closing(Threads("test", 3))) for _ in range(2))
 
-    def fetch(self, *offsets: int, seconds: float = 3600) -> dict[int, tuple[ErrorCode, int]]:
+    def fetch(
+        self, *offsets: int, seconds: float = 3600, outlet: Outlet | None = None
+    ) -> dict[int, tuple[ErrorCode, int]]:
         """Ask for the partition at several offsets in one fetch; return error and bytes of each."""
 
         async def ask() -> Any:
-            return await answer_fetch(self._context(seconds), _request(*offsets))
+            return await answer_fetch(self._context(seconds), _request(outlet or Outlet(), *offsets))
 
         ((topic),) = asyncio.run(ask())["responses"]
         answers = zip(offsets, topic["partitions"], strict=True)
@@ -90,6 +110,7 @@ class _Served:
             fetch_threads=self.fetch_threads,
             lookup_threads=self.others,
             table_threads=self.others,
+            send_threads=self.others,
             console=Console(progress=io.StringIO(), results=io.StringIO()),
             timeout_ms=1,
             request_seconds=seconds,
@@ -100,11 +121,11 @@ class _Served:
         )
 
 
-def _request(*offsets: int) -> Request:
+def _request(outlet: Outlet, *offsets: int) -> Request:
     partitions = [SimpleNamespace(partition=0, fetch_offset=each, partition_max_bytes=1 << 20) for each in offsets]
     topics = [SimpleNamespace(topic="orders", partitions=partitions)]
     body = SimpleNamespace(topics=topics, max_wait=timedelta(0), max_bytes=1 << 20)
-    return Request(api_key=1, version=12, correlation_id=0, client_id=None, body=body)
+    return Request(api_key=1, version=12, correlation_id=0, client_id=None, body=body, outlet=outlet)
 
 
 @pytest.fixture
@@ -140,3 +161,47 @@ def test_a_fetch_is_served_though_no_thread_stays_free_beside_it(served: _Served
     sound = served.fetch(0, SECOND)
     served.fetch_threads.resize(1)
     assert served.fetch(0, SECOND) == sound
+
+
+def _sent(served: _Served, *offsets: int) -> tuple[dict[int, tuple[ErrorCode, int]], bytes]:
+    """Ask for the partition where a thread may send the answer; return the answer, and what was sent so."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for each in (ours, theirs):
+            each.setblocking(False)
+        outlet = Outlet(ours.fileno)
+        found, sending = served.fetch(*offsets, outlet=outlet), outlet.take()
+        content = b""
+        while sending is not None and len(content) < sending.size_bytes:
+            sending.send()
+            content += theirs.recv(1 << 16)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+    return found, content
+
+
+def test_the_thread_that_has_read_everything_sends_parts_of_files(served: _Served) -> None:
+    served.has_files = True
+    for _ in range(100):  # Not if this machine is so busy that others help.
+        found, content = _sent(served, 0, SECOND)
+        if content:
+            break
+    assert int.from_bytes(content[:4], "big") == len(content) - 4
+    logs = [log.read_bytes() for log in served.logs]
+    assert found == {0: (ErrorCode.none, len(logs[0])), SECOND: (ErrorCode.none, len(logs[1]))}
+    assert [content.count(log) for log in logs] == [1, 1]
+
+
+def test_a_slow_answer_is_sent_once(served: _Served) -> None:
+    served.has_files = True
+    sound = served.fetch(0)
+    served.before_read = lambda _: cast(None, threading.Event().wait(0.3))
+    found, _ = _sent(served, 0)
+    assert found == sound
+
+
+def test_an_answer_that_others_help_to_read_is_not_sent_by_the_thread(served: _Served) -> None:
+    served.has_files = True
+    sound, is_other_read = served.fetch(0, SECOND), threading.Event()
+    served.before_read = lambda segment: cast(None, is_other_read.wait() if segment == 0 else is_other_read.set())
+    assert _sent(served, 0, SECOND) == (sound, b"")

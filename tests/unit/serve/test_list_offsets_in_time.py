@@ -71,6 +71,7 @@ def _context(tables: _HangingTables, threads: Threads) -> Context:
         fetch_threads=others,
         lookup_threads=threads,
         table_threads=others,
+        send_threads=others,
         console=Console(progress=io.StringIO(), results=io.StringIO()),
         timeout_ms=1,
         request_seconds=1,

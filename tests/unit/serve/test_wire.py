@@ -117,7 +117,7 @@ def test_the_next_piece_waits_until_all_before_it_is_sent() -> None:
         counts = [len(transport.written)]
         wire.resume_writing()
         await writing
-        assert transport.limit == 1
+        assert transport.limit == 0
         return [*counts, len(transport.written)]
 
     assert _with_wire(do) == [1, 2]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from coldlog.archive.inventory.reported_objects import ReportedObjects
 from coldlog.archive.stores.object_names import is_object_name, require_prefix
 from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.stores.stored_file import StoredFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,10 @@ class ReportedStore:
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
         """As `store`."""
         return self.store.read_range(name, position, length, until)
+
+    def open_file(self, name: str) -> StoredFile | None:
+        """As `store`."""
+        return self.store.open_file(name)
 
     def has_reported(self, directory: str) -> bool:
         """Whether the report has an object below the directory."""

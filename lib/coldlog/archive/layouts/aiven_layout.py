@@ -64,6 +64,7 @@ from coldlog.archive.layouts.sorted_entries import (
 )
 from coldlog.archive.stores.object_names import require_object_name
 from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore, RootedStore
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import UsageError
 
 AIVEN = "aiven"
@@ -151,6 +152,10 @@ class AivenLayout:
     ) -> memoryview:
         """Read only the chunks that hold the bytes."""
         return self._open(segment).read_log_range(self.store, position, length, until)
+
+    def open_log(self, _: ListedSegment) -> StoredFile | None:
+        """None: the log is stored in chunks."""
+        return None
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """Read a range of `.indexes` and decrypt it."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import UsageError
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
@@ -190,6 +191,10 @@ class ArchiveLayout(Protocol):
     ) -> memoryview:
         """At most `length` bytes of the original log; fewer only at the log's end. `until` is as for an ObjectStore, as
         a position in the original log."""
+
+    def open_log(self, segment: ListedSegment) -> StoredFile | None:
+        """The original log as an open file of this machine; None if it is none, or may be read in another way only.
+        Errors are those of `read_log_range`."""
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """A whole file other than the log, at most SMALL_FILE_LIMIT_BYTES; `OBJECT_MISSING` if the segment has none."""

@@ -47,6 +47,7 @@ from coldlog.archive.layouts.sorted_entries import (
     unrecognized_object,
 )
 from coldlog.archive.stores.object_store import ObjectStore, RootedStore
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 
 LOCAL_TIERED_STORAGE = "local_tiered_storage"
@@ -111,6 +112,10 @@ class LocalTieredStorageLayout:
     ) -> memoryview:
         """Bytes of the `.log` object, unchanged."""
         return self.store.read_range(_get_object(segment, SegmentFileKind.LOG).name, position, length, until)
+
+    def open_log(self, segment: ListedSegment) -> StoredFile | None:
+        """The file of the `.log` object, if the store has files."""
+        return self.store.open_file(_get_object(segment, SegmentFileKind.LOG).name)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The whole object. Refuses an object whose size changed after the listing: it may be half written."""

@@ -68,6 +68,7 @@ from coldlog.archive.layouts.log_directory import (
 from coldlog.archive.layouts.plain_objects import get_listed, read_small_object, require_small_kind
 from coldlog.archive.layouts.sorted_entries import list_directories_below, list_level, sort_level, unrecognized_object
 from coldlog.archive.stores.object_store import ObjectStore, RootedStore
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.model.ids import uuid_text
 
@@ -172,6 +173,11 @@ class LogDirectoriesLayout:
         """Bytes of the `.log` object, unchanged."""
         listed = get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG))
         return self.store.read_range(listed.name, position, length, until)
+
+    def open_log(self, segment: ListedSegment) -> StoredFile | None:
+        """The file of the `.log` object, if the store has files."""
+        listed = get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG))
+        return self.store.open_file(listed.name)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The whole object; for the checkpoint, its current content, since each change replaces the whole file."""

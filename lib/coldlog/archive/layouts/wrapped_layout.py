@@ -12,6 +12,7 @@ from coldlog.archive.layouts.layout import (
     SegmentFileKind,
     SegmentListing,
 )
+from coldlog.archive.stores.stored_file import StoredFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,10 @@ class WrappedLayout:
     ) -> memoryview:
         """As `layout`."""
         return self.layout.read_log_range(segment, position, length, until)
+
+    def open_log(self, _: ListedSegment) -> StoredFile | None:
+        """None: the logs are read by `read_log_range` only, which may be another one here."""
+        return None
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """As `layout`."""

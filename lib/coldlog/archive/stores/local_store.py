@@ -35,10 +35,12 @@ import numpy as np
 
 from coldlog.archive.stores.object_names import printable_name, require_object_name, require_prefix, require_range
 from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.stored_file import FileState, OwnedDescriptor, StoredFile
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 
 # Readahead helps a sequential read of a log, not a read of one batch.
 _ANNOUNCED_LENGTH = 1024 * 1024
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.ENXIO})
 
@@ -75,11 +77,20 @@ class LocalStore:
         require_object_name(name)
         require_range(position, length)
         try:
-            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(self._path(name), _OPEN)
             try:
                 return _read_from(descriptor, name, position, length)
             finally:
                 os.close(descriptor)
+        except OSError as failure:
+            raise self._error_for(failure, name) from failure
+
+    def open_file(self, name: str) -> StoredFile | None:
+        """The file, whatever its size."""
+        require_object_name(name)
+        try:
+            descriptor = OwnedDescriptor(os.open(self._path(name), _OPEN))
+            return StoredFile(descriptor=descriptor, state=_state_of(_regular(descriptor.number, name)))
         except OSError as failure:
             raise self._error_for(failure, name) from failure
 
@@ -147,11 +158,23 @@ def error_for_object(failure: OSError, name: str) -> ColdlogError:
     return RetriableError(f"reading {shown} failed: {failure.strerror}; try again")
 
 
-def _read_from(descriptor: int, name: str, position: int, length: int) -> memoryview:
+def _regular(descriptor: int, name: str) -> os.stat_result:
+    """The status of an open file, which must be a regular one."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         message, found = "object is not a regular file", stat.filemode(status.st_mode)
         raise ArchiveError(Reason.OBJECT_UNREADABLE, message, object_name=printable_name(name), found=found)
+    return status
+
+
+def _state_of(status: os.stat_result) -> FileState:
+    return FileState(
+        device=status.st_dev, inode=status.st_ino, size_bytes=status.st_size, changed_ns=status.st_ctime_ns
+    )
+
+
+def _read_from(descriptor: int, name: str, position: int, length: int) -> memoryview:
+    status = _regular(descriptor, name)
     if length >= _ANNOUNCED_LENGTH and sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
     # numpy requests huge pages for large buffers and does not fill them with zeros first.

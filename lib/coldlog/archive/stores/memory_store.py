@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from coldlog.archive.stores.object_names import require_object_name, require_prefix, require_range
 from coldlog.archive.stores.object_store import ObjectInfo
 from coldlog.archive.stores.object_writer import Content
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import ArchiveError, Reason
 
 
@@ -63,6 +64,10 @@ class MemoryStore:
         content = self._content(name)
         self.reads.append(ReadRange(name=name, position=position, length=length))
         return memoryview(content)[position : position + length]
+
+    def open_file(self, _: str) -> StoredFile | None:
+        """There are no files."""
+        return None
 
     def put(self, name: str, content: Content) -> None:
         """Store the object after all of its pieces were read."""

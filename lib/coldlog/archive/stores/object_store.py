@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from coldlog.archive.stores.stored_file import StoredFile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ObjectInfo:
@@ -51,6 +53,9 @@ class ObjectStore(Protocol):
         """At most `length` bytes from `position` on (fewer only at the object's end). The view is read-only and stays
         valid if the object changes. A caller that reads a part of the object in sequence gives its end as `until`, so
         that a store does not read ahead beyond it."""
+
+    def open_file(self, name: str) -> StoredFile | None:
+        """The object as an open file of this machine; None if it is none. Errors are those of `read_range`."""
 
 
 class RootedStore(ObjectStore, Protocol):

@@ -30,6 +30,7 @@ from coldlog.archive.stores.s3_answers import ListedKey, ListedPage
 from coldlog.archive.stores.s3_client import FetchedRange, S3Client, S3Options, client_of_process
 from coldlog.archive.stores.s3_failures import S3Target
 from coldlog.archive.stores.s3_location import parse_s3_uri
+from coldlog.archive.stores.stored_file import StoredFile
 
 _AFTER_EVERY_OBJECT = 2**53
 """An object has at most 50 TiB. Servers in some languages cannot handle larger positions than this."""
@@ -87,6 +88,10 @@ class S3Store:
             return memoryview(b"")
         reader = _ObjectReader(client=self._client(), target=self._target(name), key=self._key(name))
         return reader.read(position, length, until)
+
+    def open_file(self, _: str) -> StoredFile | None:
+        """There are no files."""
+        return None
 
     def has_directory(self, name: str) -> bool:
         """A key below the directory exists, or its marker; one request."""

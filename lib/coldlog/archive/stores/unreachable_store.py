@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coldlog.archive.stores.object_store import ObjectInfo
 from coldlog.archive.stores.object_writer import Content
+from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import RetriableError
 
 
@@ -34,6 +35,10 @@ class UnreachableStore:
         raise self._error(name)
 
     def read_range(self, name: str, position: int, length: int, until: int | None = None) -> memoryview:
+        """Raise the error."""
+        raise self._error(name)
+
+    def open_file(self, name: str) -> StoredFile | None:
         """Raise the error."""
         raise self._error(name)
 

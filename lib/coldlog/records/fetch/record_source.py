@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from coldlog.archive.layouts.layout import ArchiveLayout
@@ -29,6 +30,7 @@ from coldlog.records.fetch.interval_slices import PassedSlice
 from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.fetch.slice_reader import DamagedSlice, FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
+from coldlog.records.fetch.stored_slices import CheckedRanges
 from coldlog.runtime.opened_here import OpenedHere
 
 _Found = TypeVar("_Found")
@@ -58,6 +60,7 @@ class RecordSource:
         self._limits = limits
         self._local = local
         self._report = report
+        self._checked = CheckedRanges()
         self._per_thread = threading.local()
         self._per_thread.layout = open_layout()
         self._refreshing = threading.Lock()
@@ -134,9 +137,11 @@ class RecordSource:
         """Read the slice and return the answer."""
         return self._read_where_it_is(log_slice, read_slice)
 
-    def read_batches(self, log_slice: LogSlice) -> FetchedBatches | FetchAnswer:
-        """Read the slice and return its batches as the log has them."""
-        return self._read_where_it_is(log_slice, read_batches)
+    def read_batches(self, log_slice: LogSlice, *, as_files: bool = False) -> FetchedBatches | FetchAnswer:
+        """Read the slice and return its batches as the log has them, with `as_files` as bytes of a file if they can be
+        sent from it."""
+        checked = self._checked if as_files else None
+        return self._read_where_it_is(log_slice, partial(read_batches, checked=checked))
 
     def _read_where_it_is(self, log_slice: LogSlice, read: _Read[_Found]) -> _Found | FetchAnswer:
         while True:

@@ -41,6 +41,7 @@ from coldlog.model.fetch import (
 from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.fetch.stored_slices import CheckedRanges, StoredRange, find_stored
 from coldlog.records.segment_windows import of_segment
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
@@ -51,15 +52,17 @@ _Found = TypeVar("_Found")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatches:
     """Whole batches as the log has them, one after another, and the slice that they are. Only the last batch may have
-    been written anew, without the records after the slice's bounds."""
+    been written anew, without the records after the slice's bounds. With `stored` they are these bytes of a file, and
+    there are no `pieces`."""
 
     pieces: tuple[memoryview, ...]
     log_slice: LogSlice
+    stored: StoredRange | None = None
 
     @property
     def size_bytes(self) -> int:
         """Return how many bytes the batches have."""
-        return sum(len(piece) for piece in self.pieces)
+        return self.log_slice.size_bytes if self.stored is not None else sum(len(piece) for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +103,13 @@ def read_slice(
 
 
 def read_batches(
-    layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice
+    layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice, checked: CheckedRanges | None = None
 ) -> FetchedBatches | PassedSlice | DamagedSlice:
     """Return the batches as the log has them, or the damage. No record is decoded, but for those of a last batch
-    that ends after the slice's bounds. Raise as `read_slice` does."""
+    that ends after the slice's bounds. With `checked` they may be bytes of a file. Raise as `read_slice` does."""
+    stored = None if checked is None else find_stored(layout, limits, log_slice, checked)
+    if stored is not None:
+        return FetchedBatches(pieces=(), log_slice=log_slice, stored=stored)
 
     def read(window: memoryview, sound: LogSlice, _: int) -> FetchedBatches:
         window, last_offset = window[: sound.size_bytes], sound.bounds.to_offset

@@ -15,7 +15,7 @@ partition that the read quota does not allow now, or for which no thread is free
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,11 +25,12 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, Pa
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.fetch.stored_slices import StoredRange
 from coldlog.serve.answer_writer import Values
-from coldlog.serve.answers.fetch_plans import AskedPartition, AskedRecords
+from coldlog.serve.answers.fetch_plans import AskedPartition, AskedRecords, Found
 from coldlog.serve.answers.fetch_reads import FetchWork
 from coldlog.serve.context import Context
-from coldlog.serve.messages import Request
+from coldlog.serve.messages import Request, write_answer
 from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.security.rights import Rights
 
@@ -62,13 +63,30 @@ async def answer_fetch(context: Context, request: Request) -> Values:
         most_bytes=min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES))),
         level=_LEVELS.get(getattr(body, "isolation_level", 0), IsolationLevel.READ_UNCOMMITTED),
         rights=request.rights,
+        as_files=request.outlet.is_offered,
     )
     news = context.news
+
+    def whole(answers: Sequence[Values], throttle_ms: int) -> Values:
+        rest = iter(answers)
+        return {
+            "error_code": ErrorCode.none,
+            "session_id": 0,
+            "throttle_time": throttle_ms,
+            "responses": [
+                {
+                    "topic": name,
+                    "topic_id": getattr(topic, "topic_id", None),
+                    "partitions": [next(rest) for _ in topic.partitions],
+                }
+                for name, topic in zip(names, body.topics, strict=True)
+            ],
+        }
 
     async def fetch_all() -> tuple[list[Values], int]:
         if known is None:
             return [_answer(each, ErrorCode.kafka_storage_error, None) for each in asked], 0
-        found, throttled_ms = await _fetch(context, request, wanted)
+        found, throttled_ms = await _fetch(context, request, wanted, whole)
         if throttled_ms:
             context.metrics.throttled(throttled_ms)
         return found, throttled_ms
@@ -81,20 +99,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
                 await news.wait()
         if throttle_ms or news.is_set():
             answers, throttle_ms = await fetch_all()
-    rest = iter(answers)
-    return {
-        "error_code": ErrorCode.none,
-        "session_id": 0,
-        "throttle_time": throttle_ms,
-        "responses": [
-            {
-                "topic": name,
-                "topic_id": getattr(topic, "topic_id", None),
-                "partitions": [next(rest) for _ in topic.partitions],
-            }
-            for name, topic in zip(names, body.topics, strict=True)
-        ],
-    }
+    return whole(answers, throttle_ms)
 
 
 async def _names(context: Context, rights: Rights, topics: Sequence[Any]) -> list[str] | None:
@@ -116,29 +121,52 @@ def _says_something(answer: Values) -> bool:
     return bool(answer["records"]) or answer["error_code"] is not ErrorCode.none
 
 
-async def _fetch(context: Context, request: Request, asked: AskedRecords) -> tuple[list[Values], int]:
-    """Return the answer of each partition, and how many milliseconds the client should wait."""
-    work = FetchWork(context, asked, request.ahead)
+async def _fetch(
+    context: Context, request: Request, asked: AskedRecords, whole: Callable[[Sequence[Values], int], Values]
+) -> tuple[list[Values], int]:
+    """Return the answer of each partition, and how many milliseconds the client should wait. The thread that has read
+    everything begins to send the answer if there are parts of files in it."""
+    work, answers = FetchWork(context, asked, request.ahead), list[Values]()
+    sending = request.outlet.open() if context.is_local else None
+
+    def finish() -> None:
+        for number, partition in enumerate(asked.partitions):
+            answers.append(_answer_found(context, partition, work.plans[number].ends, work.get(number)))
+        if sending is not None and any(isinstance(each["records"], StoredRange) for each in answers):
+            sending.begin(write_answer(request, whole(answers, work.throttle_ms)))
+
     try:
-        await work.begin()
+        await work.begin(finish)
     except TimeoutError:
-        for partition in asked.partitions:
-            if partition.name in asked.rights.topics:
-                _count_failed(context, partition, ErrorCode.kafka_storage_error)
-        return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked.partitions], 0
-    answers = (
-        _answer_partition(context, request.ahead, asked, work, number) for number in range(len(asked.partitions))
-    )
-    if work.has_ended:
-        return [await answer for answer in answers], work.throttle_ms
-    with context.metrics.fetches_waiting.track_inprogress():
-        return await asyncio.gather(*answers), work.throttle_ms
+        return _late(context, asked), 0
+    finally:
+        request.outlet.close_unused()
+    if not answers:
+        reads = (_answer_partition(context, request.ahead, asked, work, at) for at in range(len(asked.partitions)))
+        with context.metrics.fetches_waiting.track_inprogress():
+            answers = await asyncio.gather(*reads)
+    return answers, work.throttle_ms
+
+
+def _late(context: Context, asked: AskedRecords) -> list[Values]:
+    """Return the answers if nothing could be planned in time."""
+    for partition in asked.partitions:
+        if partition.name in asked.rights.topics:
+            _count_failed(context, partition, ErrorCode.kafka_storage_error)
+    return [_answer(partition, ErrorCode.kafka_storage_error, None) for partition in asked.partitions]
 
 
 async def _answer_partition(
     context: Context, ahead: ReadAhead | None, asked: AskedRecords, work: FetchWork, number: int
 ) -> Values:
-    partition, ends, found = asked.partitions[number], work.plans[number].ends, await work.find(number)
+    partition, found = asked.partitions[number], await work.find(number)
+    answer = _answer_found(context, partition, work.plans[number].ends, found)
+    if ahead is not None and isinstance(found, FetchedBatches):
+        ahead.go_on(partition.place, partition.offset, min(partition.max_bytes, asked.most_bytes), found)
+    return answer
+
+
+def _answer_found(context: Context, partition: AskedPartition, ends: PartitionEnds | None, found: Found) -> Values:
     if isinstance(found, FetchFailure):
         found = _error(context, partition, ends, found)
     if isinstance(found, ErrorCode):
@@ -147,8 +175,6 @@ async def _answer_partition(
     if isinstance(found, FetchedRecords):
         return _answer(partition, ErrorCode.none, ends)
     context.metrics.fetched(partition.name, found.size_bytes)
-    if ahead is not None:
-        ahead.go_on(partition.place, partition.offset, min(partition.max_bytes, asked.most_bytes), found)
     return _answer(partition, ErrorCode.none, ends, found)
 
 
@@ -173,7 +199,6 @@ def _error(context: Context, asked: AskedPartition, ends: PartitionEnds | None, 
 def _answer(
     asked: AskedPartition, error: ErrorCode, ends: PartitionEnds | None, found: FetchedBatches | None = None
 ) -> dict[str, Any]:
-    pieces = () if found is None else found.pieces
     return {
         "partition_index": asked.number,
         "error_code": error,
@@ -181,8 +206,14 @@ def _answer(
         "last_stable_offset": -1 if ends is None else ends.last_stable_offset,
         "log_start_offset": -1 if ends is None else ends.log_start_offset,
         "aborted_transactions": None if found is None else _aborted(found.log_slice),
-        "records": pieces[0] if len(pieces) == 1 else b"".join(pieces),
+        "records": b"" if found is None else _records(found),
     }
+
+
+def _records(found: FetchedBatches) -> memoryview | bytes | StoredRange:
+    if found.stored is not None:
+        return found.stored
+    return found.pieces[0] if len(found.pieces) == 1 else b"".join(found.pieces)
 
 
 def _aborted(log_slice: LogSlice) -> list[Values] | None:

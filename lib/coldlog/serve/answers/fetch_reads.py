@@ -1,16 +1,18 @@
 """Plan the partitions of a fetch, and read their slices.
 
-From a file system, one thread plans all partitions and reads them one after another: to hand over work to a thread
-costs as much as to read some 100 KiB. What it has not begun after `_PATIENCE_S` is read as from a bucket: all slices at
-the same time, each in a thread of its own, each with its own deadline. So it is if no thread stays free.
+From a file system, one thread plans all partitions, reads them one after another and begins to send the answer: to hand
+over work to a thread costs as much as to read some 100 KiB. What it has not begun to read after `_PATIENCE_S` is read
+as from a bucket: all slices at the same time, each in a thread of its own, each with its own deadline. So it is if no
+thread stays free.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 from kio.schema.errors import ErrorCode
 
@@ -35,7 +37,9 @@ class FetchWork:
         self._together: asyncio.Task[None] | None = None
         self._alone: frozenset[int] = frozenset()
         """Those whose slices are read each in a thread of its own."""
-        self._is_planned = False
+        self._turn = threading.Lock()
+        self._is_planned = self._is_claimed = self._is_finishing = False
+        """`_is_claimed`: the event loop has the answer, `_is_finishing`: the thread that has read everything has it."""
         self.plans: Sequence[PartitionPlan] = ()
         self.throttle_ms = 0
 
@@ -44,27 +48,29 @@ class FetchWork:
         """Whether nothing is left to be read."""
         return all(not isinstance(each.plan, LogSlice) or at in self._found for at, each in enumerate(self.plans))
 
-    async def begin(self) -> None:
-        """Plan all partitions, and read them if that is quick. Raise `TimeoutError` if they are not planned in time."""
-        context = self._context
-        async with asyncio.timeout(context.request_seconds):
-            ahead = await self._find_ahead()
+    async def begin(self, finish: Callable[[], None]) -> None:
+        """Plan all partitions, and read them if that is quick; then `finish` was called in the thread that has read
+        them. Raise `TimeoutError` if they are not planned in time."""
+        context, ahead = self._context, await self._find_ahead()
         reading = None
         if context.is_local:
-            reading = context.fetch_threads.run_spare(lambda: self._plan_and_read(ahead), context.request_seconds)
+            reading = context.fetch_threads.run_spare(lambda: self._do(ahead, finish), context.request_seconds)
         if reading is None:
             await context.look_up(lambda: self._plan(ahead))
         else:
             await self._read_together(reading)
         self._alone = frozenset(iter(self._next, None))
 
+    def get(self, number: int) -> Found:
+        """Return what a partition gets, by its number in the fetch. It must be read."""
+        plan = self.plans[number].plan
+        return self._found[number] if isinstance(plan, LogSlice) else plan
+
     async def find(self, number: int) -> Found:
-        """Return what a partition gets, by its number in the fetch; wait until it is read."""
+        """Wait until the partition is read, and return what it gets."""
         planned, context = self.plans[number], self._context
-        if not isinstance(planned.plan, LogSlice):
-            return planned.plan
-        if number in self._found:
-            return self._found[number]
+        if number in self._found or not isinstance(planned.plan, LogSlice):
+            return self.get(number)
         try:
             if planned.taken is None and number not in self._alone and self._together is not None:
                 await self._together
@@ -81,9 +87,10 @@ class FetchWork:
     async def _find_ahead(self) -> list[AheadSlice | None]:
         """Return what was read ahead for each partition."""
         partitions, ahead, level = self._asked.partitions, self._ahead, self._asked.level
-        if ahead is None:
+        if ahead is None or not ahead.has_any:
             return [None] * len(partitions)
-        return [await ahead.find(each.place, each.offset, level) for each in partitions]
+        async with asyncio.timeout(self._context.request_seconds):
+            return [await ahead.find(each.place, each.offset, level) for each in partitions]
 
     async def _read_together(self, reading: Coroutine[None, None, None]) -> None:
         """Wait until all is planned, and read; or planned, and not read in `_PATIENCE_S`."""
@@ -92,10 +99,16 @@ class FetchWork:
             await asyncio.wait([together], timeout=_PATIENCE_S)
             while not self._is_planned and not together.done():
                 await asyncio.wait([together], timeout=_PATIENCE_S)
+            with self._turn:
+                self._is_claimed = not self._is_finishing
+            if self._is_finishing:
+                await together
         except asyncio.CancelledError:
             together.cancel()
             raise
-        if together.done() and not self._is_planned:
+        except TimeoutError as hangs:
+            raise ConnectionAbortedError("a part of the answer was sent, and the rest hangs") from hangs
+        if not self._is_planned:
             together.result()
 
     async def _find_alone(self, place: tuple[str, int], plan: LogSlice, taken: AheadSlice | None) -> Found:
@@ -104,7 +117,7 @@ class FetchWork:
             found = await self._ahead.take(place, taken, plan)
             if found is not None:
                 return found
-        return await context.read(lambda: _read(context, plan))
+        return await context.read(lambda: _read(context, plan, as_files=self._asked.as_files))
 
     def _plan(self, ahead: Sequence[AheadSlice | None]) -> None:
         self.plans, self.throttle_ms = plan_partitions(self._context, self._asked, ahead)
@@ -113,12 +126,16 @@ class FetchWork:
         )
         self._is_planned = True
 
-    def _plan_and_read(self, ahead: Sequence[AheadSlice | None]) -> None:
+    def _do(self, ahead: Sequence[AheadSlice | None], finish: Callable[[], None]) -> None:
         self._plan(ahead)
         for number in iter(self._next, None):
             plan = self.plans[number].plan
             assert isinstance(plan, LogSlice)
-            self._found[number] = _read(self._context, plan)
+            self._found[number] = _read(self._context, plan, as_files=self._asked.as_files)
+        with self._turn:
+            self._is_finishing = not self._is_claimed and self.has_ended
+        if self._is_finishing:
+            finish()
 
     def _next(self) -> int | None:
         try:
@@ -127,11 +144,11 @@ class FetchWork:
             return None
 
 
-def _read(context: Context, plan: LogSlice) -> Found:
+def _read(context: Context, plan: LogSlice, *, as_files: bool) -> Found:
     """Read a slice. Runs in a fetch thread."""
     began = time.monotonic()
     try:
-        return context.view.read(plan)
+        return context.view.read(plan, as_files=as_files)
     except ColdlogError as failed:
         context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
         return ErrorCode.kafka_storage_error

@@ -1,0 +1,137 @@
+"""Find slices of logs that can be sent from their file as they are, without a copy.
+
+Every batch is checked before it is sent, as it is when it is read. What was checked once is remembered as long as the
+file is the same, was not changed and the tables have the same build of the segment: then the bytes are not read here at
+all. The check reads into a small buffer of the thread, which stays in the processor's cache.
+
+A slice is not found so if its log is no file, if its last batch must be cut, if it is small, if many files are open, or
+if anything is wrong with it: who reads it in the other way finds out what.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.stores.stored_file import MOST_OPEN, FileState, OwnedDescriptor, StoredFile
+from coldlog.formats.kafka.indexed_batches import are_indexed_batches
+from coldlog.formats.limits import DecodeLimits
+from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.source.archived_log import BatchPlaces
+
+_LEAST_BYTES = 32 * 1024
+"""A copy of less costs less than an open file."""
+_BUFFER_BYTES = 512 * 1024
+_MOST_LOGS, _MOST_RANGES = 20_000, 100
+_Place = tuple[FileState, int]
+"""A file, and the build whose batches it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRange:
+    """Bytes of an open file."""
+
+    file: StoredFile
+    position: int
+    size_bytes: int
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+
+class CheckedRanges:
+    """Which bytes of which logs were checked. Threads share it."""
+
+    def __init__(self) -> None:
+        self._ranges: OrderedDict[_Place, list[tuple[int, int]]] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def have(self, place: _Place, begin: int, end: int) -> bool:
+        """Whether all bytes from `begin` to before `end` were checked."""
+        with self._turn:
+            ranges = self._ranges.get(place)
+            if ranges is None:
+                return False
+            self._ranges.move_to_end(place)
+            return any(first <= begin and end <= stop for first, stop in ranges)
+
+    def add(self, place: _Place, begin: int, end: int) -> None:
+        """Remember bytes that were checked."""
+        with self._turn:
+            ranges = self._ranges.setdefault(place, [])
+            apart = [each for each in ranges if each[1] < begin or end < each[0]]
+            joined = [(begin, end), *(each for each in ranges if each not in apart)]
+            whole = min(first for first, _ in joined), max(stop for _, stop in joined)
+            self._ranges[place] = [*apart, whole][-_MOST_RANGES:]
+            self._ranges.move_to_end(place)
+            if len(self._ranges) > _MOST_LOGS:
+                self._ranges.popitem(last=False)
+
+
+class _Buffer(threading.local):
+    """The memory of one thread for checks."""
+
+    def __init__(self) -> None:
+        self.content = np.empty(_BUFFER_BYTES, dtype=np.uint8)
+
+
+_buffer = _Buffer()
+
+
+def find_stored(
+    layout: ArchiveLayout, limits: DecodeLimits, log_slice: LogSlice, checked: CheckedRanges
+) -> StoredRange | None:
+    """Return the slice as bytes of its file; None if it must be read. Raise `ArchiveError(OBJECT_MISSING)` for a
+    missing log, and the store's errors."""
+    served, batches, size_bytes = log_slice.served, log_slice.batches, log_slice.size_bytes
+    is_whole = served.has_batches and int(batches.last_offset[-1]) <= log_slice.bounds.to_offset
+    if not is_whole or size_bytes < _LEAST_BYTES or OwnedDescriptor.open_count >= MOST_OPEN:
+        return None
+    file = layout.open_log(served.segment)
+    if file is None or log_slice.position + size_bytes > file.state.size_bytes:
+        return None
+    place, begin = (file.state, served.build_number), log_slice.position
+    file.announce(begin, size_bytes)
+    if not checked.have(place, begin, begin + size_bytes):
+        try:
+            if not _are_sound(file, limits, log_slice):
+                return None
+        except OSError:
+            return None  # Who reads it in the other way gets the store's error.
+        if file.state.is_settled:
+            checked.add(place, begin, begin + size_bytes)
+    return StoredRange(file=file, position=begin, size_bytes=size_bytes)
+
+
+def _are_sound(file: StoredFile, limits: DecodeLimits, log_slice: LogSlice) -> bool:
+    """Check all batches of a slice, as many at a time as the buffer takes."""
+    batches, next_offset, first = log_slice.batches, log_slice.served.segment.start_offset, 0
+    while first < len(batches):
+        end = batches.position[first] + _BUFFER_BYTES
+        stop = max(first + 1, int(np.searchsorted(batches.position + batches.size_bytes, end, side="right")))
+        part = batches.slice(first, stop)
+        if not _is_sound_part(file, limits, part, next_offset):
+            return False
+        first, next_offset = stop, int(part.last_offset[-1]) + 1
+    return True
+
+
+def _is_sound_part(file: StoredFile, limits: DecodeLimits, part: BatchPlaces, next_offset: int) -> bool:
+    position = int(part.position[0])
+    size_bytes = int(part.position[-1] + part.size_bytes[-1]) - position
+    content = _buffer.content if size_bytes <= _BUFFER_BYTES else np.empty(size_bytes, dtype=np.uint8)
+    window = content.data[:size_bytes]
+    return file.read_into(window, position) == size_bytes and are_indexed_batches(
+        window,
+        position=position,
+        next_offset=next_offset,
+        max_batch_bytes=limits.max_batch_bytes,
+        positions=part.position,
+        sizes=part.size_bytes,
+        base_offsets=part.base_offset,
+        last_offsets=part.last_offset,
+    )
