@@ -34,6 +34,7 @@ from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
+from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
@@ -49,6 +50,7 @@ TABLES: tuple[TableDefinition, ...] = (
     COMMITTED_OFFSETS,
     DAMAGE_REPORTS,
     DIRECTORY_DIGESTS,
+    METADATA_POSITIONS,
 )
 """Those that every warehouse has, then those that a job makes when it needs them."""
 EXIT_CODES: Mapping[int, str] = {

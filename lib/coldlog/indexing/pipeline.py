@@ -192,7 +192,7 @@ def run_pipeline(job: Job, touched: Touched | None = None, *, is_full_listing: b
             raise failure
         if job.settings.validation.after_build:
             run["validate"] = validate_and_show(job, warehouse, is_full=False)
-        run[WITNESS] = witness_of_run(job.settings, surroundings, run)
+        run[WITNESS] = witness_of_run(job.settings, surroundings, run, limited.partitions)
         if run[WITNESS] is not None:
             has_events = events.facts is not None
             archive = with_seen_times(

@@ -32,6 +32,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 import coldlog
@@ -51,7 +52,7 @@ from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, table_location
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable
-from coldlog.tables.delta.table_files import list_table_files, open_table, read_columns
+from coldlog.tables.delta.table_files import list_table_files, read_if_small, read_whole_file, table_state
 from coldlog.tables.delta.table_storage import delta_storage_options
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts
 
@@ -65,6 +66,8 @@ NOTHING = "none"
 _SWITCH = "pipeline.skip_unchanged"
 _WRITTEN_WITHOUT_LOCK = (JOB_RUNS, LIST_OFFSETS_EXPIRATIONS)
 """No step reads these tables."""
+_MOST_OF_PARTITIONS = 1_000_000
+"""So many segments of a limited run are looked through together."""
 _TABLES_AT_ONCE = 8
 """Each takes some requests to the store, one after another."""
 
@@ -92,8 +95,16 @@ def read_surroundings(settings: Settings) -> dict[str, str]:
     }
 
 
-def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[str, Any]) -> Witness | None:
-    """Return the witness of a run from the summaries of its steps; None if the next run has to do every step."""
+def witness_of_run(
+    settings: Settings,
+    surroundings: Witness,
+    summary: Mapping[str, Any],
+    partitions: frozenset[tuple[str, int]] | None,
+) -> Witness | None:
+    """Return the witness of a run from the summaries of its steps; None if the next run has to do every step.
+
+    `partitions` are those that the run was limited to, as nothing else had changed since the last witness.
+    """
     scan, metadata = summary["scan"], summary["metadata"] or {}
     events = metadata.get("source_digest") if metadata else NOTHING
     is_in_doubt = (
@@ -102,7 +113,7 @@ def witness_of_run(settings: Settings, surroundings: Witness, summary: Mapping[s
         or scan["unlisted_count"]
         or metadata.get("damaged_partition_count")
         or metadata.get("lost_partitions")
-        or _has_open_work(settings.warehouse_uri)
+        or _has_open_work(settings.warehouse_uri, partitions)
     )
     if is_in_doubt:
         return None
@@ -136,8 +147,7 @@ def reports_state(uri: str) -> str:
 def _table_state(uri: str, storage: Mapping[str, str] | None, table: TableDefinition) -> str:
     location = table_location(uri, table.name)
     check_log(location)
-    opened = open_table(location, table, storage=storage)
-    return f"{opened.metadata().id} {opened.version()}"
+    return table_state(location, table, storage=storage)
 
 
 def log_starts_digest(supplied: LogStarts, live: LiveLogStarts | None = None) -> str:
@@ -156,10 +166,18 @@ def _tier_state(uri: str) -> str:
     return NOTHING if version is None else str(version)
 
 
-def _has_open_work(uri: str) -> bool:
-    """Whether segments are pending, or rows of superseded builds are still there."""
-    files = list_table_files(table_location(uri, SEGMENTS.name), SEGMENTS, [])
-    rows = read_columns(files, SEGMENTS, ("index_status", "superseded_build_numbers"))
+def _has_open_work(uri: str, partitions: frozenset[tuple[str, int]] | None) -> bool:
+    """Whether segments of the partitions (None: of all) are pending, or rows of superseded builds are still there."""
+    location, columns = table_location(uri, SEGMENTS.name), ("index_status", "superseded_build_numbers")
+    if partitions is not None:
+        rows = read_if_small(location, SEGMENTS, _MOST_OF_PARTITIONS, columns=columns, partitions=partitions)
+        if rows is not None:
+            return _is_open(rows)
+    files = list_table_files(location, SEGMENTS, [])
+    return any(_is_open(read_whole_file(files.location, path, SEGMENTS, columns)) for path in files.paths)
+
+
+def _is_open(rows: pa.Table) -> bool:
     is_pending = pc.equal(rows["index_status"], IndexStatus.PENDING.value)
     is_superseded = pc.greater(pc.list_value_length(rows["superseded_build_numbers"]), 0)
     return bool(pc.any(is_pending).as_py() or pc.any(is_superseded).as_py())

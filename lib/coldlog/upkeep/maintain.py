@@ -134,7 +134,7 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     files_before, bytes_before = _size(log)
     _keep_files(warehouse, table, log, settings.vacuum_after_hours)
     if files_before > 1:
-        with warehouse.commits():
+        with warehouse.commits(), warehouse.encodings(table):
             spark.sql(f"OPTIMIZE {name}")
     removed_files = removed_bytes = 0
     if _has_unneeded_files(_log(warehouse, table), settings.vacuum_after_hours):

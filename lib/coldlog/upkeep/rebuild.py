@@ -31,6 +31,7 @@ from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -77,7 +78,7 @@ def set_tables_aside(job: PlainJob) -> None:
         kept = [each.name for each in ONLY_HERE if _is_kept(place, uri, each, job.arguments.give_up)]
         kept += [each.name for each in HISTORY if place.has(each.name) and _find_damage(place, uri, each) is None]
         # Jobs refuse a warehouse with `segments` but without the others, so it goes last.
-        tables = (*ALL_TABLES, DAMAGE_REPORTS, DIRECTORY_DIGESTS, *ONLY_HERE)
+        tables = (*ALL_TABLES, DAMAGE_REPORTS, DIRECTORY_DIGESTS, METADATA_POSITIONS, *ONLY_HERE)
         others = [each.name for each in tables if each is not SEGMENTS]
         names = [*dict.fromkeys([*others, MANIFEST_FOLDER, SEGMENTS.name])]
         moved = [name for name in names if name not in kept and place.has(name)]

@@ -22,6 +22,7 @@ from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
+from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
@@ -49,6 +50,7 @@ _WITHOUT_SPARK = (
     COMMITTED_OFFSETS,
     DAMAGE_REPORTS,
     DIRECTORY_DIGESTS,
+    METADATA_POSITIONS,
 )
 
 

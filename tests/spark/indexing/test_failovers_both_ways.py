@@ -21,7 +21,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.table_files import list_table_files, read_columns
+from coldlog.tables.delta.table_files import list_table_files, read_file_rows
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import log_segments_source
 from kafka_clusters import CLUSTERS, true_lines
@@ -65,9 +65,8 @@ def _go_on(folder: Path, until_ms: int) -> None:
 
 def _lost_count(location: Path) -> int:
     """How many segments are outside the lineage of the last leader."""
-    rows = read_columns(
-        list_table_files(str(location / SEGMENTS.name), SEGMENTS, []), SEGMENTS, ("topic", "is_within_lineage")
-    ).to_pylist()
+    files = list_table_files(str(location / SEGMENTS.name), SEGMENTS, [])
+    rows = list(read_file_rows(files, ("topic", "is_within_lineage")))
     assert {row["topic"] for row in rows if row["is_within_lineage"] is False} <= {f"lost-{CLUSTER}"}
     return sum(row["is_within_lineage"] is False for row in rows)
 

@@ -33,7 +33,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.as_of import Commit, find_moment, find_version
-from coldlog.tables.delta.table_history import list_commits
+from coldlog.tables.delta.delta_log import list_commits
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_tables import forget_published
 

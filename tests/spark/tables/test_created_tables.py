@@ -17,6 +17,7 @@ from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -38,6 +39,7 @@ SMALL_TABLES = (
     COMMITTED_OFFSETS,
     DAMAGE_REPORTS,
     DIRECTORY_DIGESTS,
+    METADATA_POSITIONS,
 )
 # A feature of readers keeps out those that do not know it; version 1 has none, and every reader of Delta knows it.
 READER_VERSION = 1

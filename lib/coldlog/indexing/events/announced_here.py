@@ -6,17 +6,12 @@ The rules are those of `announced_segments`, which has them in SQL for many even
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from coldlog.indexing.events.event_rows import EVENTS_HERE, PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
-from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.indexing.events.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
 from coldlog.tables.delta.row_edits import Row
-
-if TYPE_CHECKING:
-    from coldlog.tables.delta.warehouse import Warehouse
 
 FOLDED_HERE = 30_000
 """So many events are folded in this process, in a second."""
@@ -46,42 +41,21 @@ _FIRST = {
     "announced_txn_index_empty": "txn_index_empty",
 }
 _LAST = ("broker_id", "event_timestamp_ms", "custom_metadata")
-_NEEDED = (
+EVENT_COLUMNS = (
     "metadata_partition", "metadata_offset", "event_kind", "topic", "topic_id", "partition", "segment_id", "state",
     *_FIRST.values(), *_LAST, "problem",
 )  # fmt: skip
 
 
-def announced_here(warehouse: Warehouse) -> dict[SegmentKey, Row] | None:
-    """Return the rows of `announced_segments` by key; None if there are too many events."""
-    stored = warehouse.small_table(SEGMENT_EVENTS, _NEEDED, times=EVENTS_HERE)
-    if stored is None:
+def announced_here(
+    events: pa.Table | None, partitions: frozenset[tuple[str, int]] | None
+) -> dict[SegmentKey, Row] | None:
+    """Return the rows of `announced_segments` by key, of these partitions (None: all); None if there are too many
+    events. `events` have `EVENT_COLUMNS` and `is_complete` (`read_limited_events`)."""
+    if events is None or len(events) > FOLDED_HERE:
         return None
-    events = limited_events(stored, warehouse.partitions)
-    if len(events) > FOLDED_HERE:
-        return None
-    wanted = warehouse.partitions
     folded = fold_events(events.to_pylist())
-    return {key: row for key, row in folded.items() if wanted is None or key[:2] in wanted}
-
-
-def limited_events(stored: pa.Table, partitions: frozenset[tuple[str, int]] | None) -> pa.Table:
-    """Keep the events that can be of the partitions (None: all), and add `is_complete`: all records of their metadata
-    partition are present and readable."""
-    readable = stored.filter(pc.is_null(stored["problem"])).group_by("metadata_partition")
-    counted = readable.aggregate([([], "count_all"), ("metadata_offset", "max")])
-    complete = pc.equal(counted["count_all"], pc.add(counted["metadata_offset_max"], 1))
-    counted = counted.select(["metadata_partition"]).append_column("is_complete", complete)
-    kept = stored
-    if partitions is not None:
-        topics = pa.array(sorted({topic for topic, _ in partitions}), pa.string())
-        numbers = pa.array(sorted({number for _, number in partitions}), stored["partition"].type)
-        # A tombstone's key has no topic.
-        is_of_topic = pc.or_(pc.is_null(stored["topic"]), pc.is_in(stored["topic"], topics))
-        kept = stored.filter(pc.and_(is_of_topic, pc.is_in(stored["partition"], numbers)))
-    places = pc.index_in(kept["metadata_partition"], counted["metadata_partition"])
-    kept = kept.append_column("is_complete", counted["is_complete"].take(places))
-    return kept.filter(pc.is_valid(places))
+    return {key: row for key, row in folded.items() if partitions is None or key[:2] in partitions}
 
 
 def fold_events(events: Iterable[Row]) -> dict[SegmentKey, Row]:

@@ -27,8 +27,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.indexing.events.announced_here import limited_events
-from coldlog.indexing.events.event_rows import EVENTS_HERE, PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
+from coldlog.indexing.events.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
+from coldlog.indexing.events.positions import read_limited_events
 from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -181,13 +181,13 @@ def _limited_events(warehouse: Warehouse) -> DataFrame:
     """
     if warehouse.partitions is None:
         return _events(warehouse)
+    stored = read_limited_events(warehouse)
+    if stored is not None:
+        return frame_of(warehouse.spark, stored)
     topics = sorted({topic for topic, _ in warehouse.partitions})
     numbers = sorted({number for _, number in warehouse.partitions})
-    stored = warehouse.small_table(SEGMENT_EVENTS, times=EVENTS_HERE)
-    if stored is None:
-        is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()  # a tombstone's key has none
-        return _events(warehouse).where(F.col("partition").isin(numbers) & is_of_topics)
-    return frame_of(warehouse.spark, limited_events(stored, warehouse.partitions))
+    is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()  # a tombstone's key has none
+    return _events(warehouse).where(F.col("partition").isin(numbers) & is_of_topics)
 
 
 def _events(warehouse: Warehouse) -> DataFrame:

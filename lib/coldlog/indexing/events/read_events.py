@@ -13,19 +13,15 @@ retention removed some, a row of kind `lost` is stored at the last of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.errors import RetriableError, UsageError
 from coldlog.indexing.events.decoded_events import DAMAGE_COLUMNS, Cursor, ReadHere, ReadInTasks, next_offset
-from coldlog.indexing.events.event_rows import EVENTS_HERE
 from coldlog.indexing.events.event_sources import NO_ANSWER, EventSource
+from coldlog.indexing.events.positions import Positions, advance_positions, read_positions
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.row_edits import Row
@@ -58,7 +54,8 @@ class ReadSummary:
 
 def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
     """Append all events up to the source's end to `segment_events`."""
-    cursors = _cursors(warehouse)
+    positions = read_positions(warehouse)
+    cursors = _cursors(positions)
     raw = source.read(warehouse.spark, {partition: cursor.offset for partition, cursor in cursors.items()})
     read: ReadHere | ReadInTasks
     read = ReadHere.of(raw, cursors) if isinstance(raw, pa.Table) else ReadInTasks.of(raw, cursors)
@@ -70,7 +67,10 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         _require_usable(lasts, source)
         partitions = frozenset[tuple[str, int]]() if not lasts else _named_partitions(read, lasts, cursors)
         if lasts:
-            warehouse.append(SEGMENT_EVENTS, read.new_rows(), count=sum(row["rows"] for row in lasts))
+            new_rows = read.new_rows()
+            warehouse.append(SEGMENT_EVENTS, new_rows, count=sum(row["rows"] for row in lasts))
+            if isinstance(new_rows, list):
+                advance_positions(warehouse, positions, new_rows)
     finally:
         read.forget()
     return ReadSummary(
@@ -124,34 +124,11 @@ def _require_usable(lasts: list[Row], source: EventSource) -> None:
         )
 
 
-def _cursors(warehouse: Warehouse) -> dict[int, Cursor]:
+def _cursors(positions: Positions) -> dict[int, Cursor]:
     return {
-        row["metadata_partition"]: Cursor(
-            offset=row["metadata_offset"],
-            value=None if row["value"] is None else bytes(row["value"]),
-            has_problem=row["problem"] is not None,
-        )
-        for row in _last_events(warehouse)
+        partition: Cursor(offset=each.last_offset, value=each.value, has_problem=each.has_problem)
+        for partition, each in positions.items()
     }
-
-
-def _last_events(warehouse: Warehouse) -> Iterable[Mapping[str, Any]]:
-    """Return the last event that was read of each metadata partition, with the columns of a cursor."""
-    key, columns = "metadata_partition", ("metadata_partition", "metadata_offset", "value", "problem")
-    few = warehouse.small_table(SEGMENT_EVENTS, columns, times=EVENTS_HERE)
-    if few is not None:
-        partitions = few[key].to_numpy()
-        order = np.lexsort((few["metadata_offset"].to_numpy(), partitions))
-        is_last = np.diff(partitions[order], append=-1) != 0
-        found: list[dict[str, Any]] = few.take(pa.array(order[is_last])).to_pylist()
-        return found
-    # The offsets first: the values of all events are many times their bytes.
-    events = warehouse.read(SEGMENT_EVENTS)
-    lasts = events.groupBy(key).agg(F.max("metadata_offset").alias("last")).collect()
-    is_one = F.lit(False)
-    for row in lasts:
-        is_one |= (F.col(key) == row[key]) & (F.col("metadata_offset") == row["last"])
-    return [row.asDict() for row in events.where(is_one).select(*columns).collect()]
 
 
 def _require_answers(failed: Row | None) -> None:

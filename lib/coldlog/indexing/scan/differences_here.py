@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from coldlog.archive.layouts.layout import UnrecognizedObject
-from coldlog.indexing.events.announced_here import SegmentKey, announced_here
+from coldlog.indexing.events.announced_here import EVENT_COLUMNS, SegmentKey, announced_here
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
+from coldlog.indexing.events.positions import read_limited_events
 from coldlog.indexing.scan.differences import (
     COMPARED_COLUMNS,
     FINISHED,
@@ -52,8 +53,10 @@ class ComparedHere:
     ) -> ComparedHere | None:
         """Compare; None if that is too much for this process, or if events were lost, which needs Spark."""
         stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS)
-        announced = None if stored is None or lost_offsets(warehouse) else announced_here(warehouse)
-        if stored is None or announced is None:
+        if stored is None or lost_offsets(warehouse):
+            return None
+        announced = announced_here(read_limited_events(warehouse, EVENT_COLUMNS), warehouse.partitions)
+        if announced is None:
             return None
         listed = [row for batch in batches for row in batch.to_pylist()]
         segments = [row for row in listed if row["unrecognized_name"] is None]

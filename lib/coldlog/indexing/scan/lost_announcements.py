@@ -8,12 +8,10 @@ if lost records lie between the two.
 
 from __future__ import annotations
 
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from coldlog.indexing.events.event_rows import EVENTS_HERE, LOST
-from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.indexing.events.positions import read_positions
 from coldlog.tables.delta.warehouse import Warehouse
 
 _PARTITION = ("topic_id", "partition")
@@ -22,18 +20,8 @@ _INT64_MAX = 2**63 - 1
 
 def lost_offsets(warehouse: Warehouse) -> dict[int, list[int]]:
     """Read the last offset of each run of lost records, by metadata partition; usually there are none."""
-    place = ("metadata_partition", "metadata_offset")
-    stored = warehouse.small_table(SEGMENT_EVENTS, ("event_kind", *place), times=EVENTS_HERE)
-    if stored is None:
-        lost = warehouse.read(SEGMENT_EVENTS).where(F.col("event_kind") == LOST)
-        rows = [(row[0], row[1]) for row in lost.select(*place).collect()]
-    else:
-        kept = stored.filter(pc.equal(stored["event_kind"], LOST))
-        rows = list(zip(*(kept[name].to_pylist() for name in place), strict=True))
-    found: dict[int, list[int]] = {}
-    for partition, offset in rows:
-        found.setdefault(partition, []).append(offset)
-    return found
+    positions = read_positions(warehouse, has_values=False)
+    return {partition: list(each.lost_offsets) for partition, each in positions.items() if each.lost_offsets}
 
 
 def with_lost_announcements(segments: DataFrame, lost: dict[int, list[int]]) -> DataFrame:

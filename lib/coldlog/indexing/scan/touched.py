@@ -7,20 +7,17 @@ archive that follows from them is that of the last run's witness.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from coldlog.archive.inventory.reported_layout import ReportedLayout
 from coldlog.archive.layouts.layout import ArchiveLayout, PartitionDirectory
-from coldlog.errors import ColdlogError
 from coldlog.indexing.scan.due_listings import EVENT_DRIVEN_COLUMNS, event_driven, is_due
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.locations import local_folder
 from coldlog.tables.delta.small_table import Row, SmallTable
 from coldlog.tables.delta.table_files import list_table_files, read_whole_file
 from coldlog.tables.delta.warehouse import Warehouse
@@ -113,18 +110,8 @@ def with_seen_times(
 
 
 def keep_digests(uri: str, archive: ArchiveDigest) -> None:
-    """Store what a run has found in each directory. A table in a folder that is damaged, as after a loss of power, is
-    made anew: its rows are those of the last run only."""
-    rows: Sequence[Row] = [_row(each) for each in archive.directories]
-    table = _table(uri)
-    try:
-        table.change(lambda _: rows)
-    except ColdlogError:
-        folder = local_folder(table.location)
-        if folder is None:
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-        table.change(lambda _: rows)
+    """Store what a run has found in each directory: the rows are those of the last run only."""
+    _table(uri).replace_all([_row(each) for each in archive.directories])
 
 
 def with_listing_times(archive: ArchiveDigest, warehouse: Warehouse, listed_ms: int) -> ArchiveDigest:

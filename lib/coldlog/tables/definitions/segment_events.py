@@ -16,6 +16,7 @@ SEGMENT_EVENTS = TableDefinition(
     key=("metadata_partition", "metadata_offset"),
     clustered_by=("topic", "partition"),
     skipping_columns=("topic", "partition", "metadata_partition", "metadata_offset"),
+    row_group_rows=16_384,
     columns=(
         Column(name="metadata_partition", type="INT", required=True, comment="Partition of the metadata topic"),
         Column(name="metadata_offset", type="BIGINT", required=True, comment="Offset of the event in that partition"),

@@ -34,6 +34,7 @@ SEGMENTS = TableDefinition(
         "previous_running_max_timestamp_ms",
         "running_max_timestamp_ms",
     ),
+    row_group_rows=8_192,
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),

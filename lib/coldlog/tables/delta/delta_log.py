@@ -13,14 +13,17 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
 from coldlog.runtime.late_session import is_late
 from coldlog.runtime.spark_failures import LOG_IS_DAMAGED, explain_failure
+from coldlog.tables.delta.as_of import Commit
 from coldlog.tables.delta.data_files import DataFile
 from coldlog.tables.delta.file_checksums import checksums_path, damaged
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
@@ -185,3 +188,10 @@ def _delta_log(spark: SparkSession, location: str) -> Any:
 def _jvm(spark: SparkSession) -> Any:
     assert spark._jvm is not None  # a classic session, not a client of Spark Connect
     return spark._jvm
+
+
+def list_commits(spark: SparkSession, location: str) -> list[Commit]:
+    """List every version in the table's log, the oldest first."""
+    history = SparkTable.forPath(spark, location).history()
+    rows = history.select("version", F.unix_millis("timestamp").alias("committed_ms")).orderBy("version").collect()
+    return [Commit(version=row["version"], committed_ms=row["committed_ms"]) for row in rows]

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -37,8 +35,8 @@ from coldlog.tables.delta.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
-from coldlog.tables.delta.row_edits import Change, Key, Row, RowChange
-from coldlog.tables.delta.table_files import open_table, read_whole_file
+from coldlog.tables.delta.row_edits import Change, ChangePlan, plan_change
+from coldlog.tables.delta.table_files import open_table
 
 Action = dict[str, Any]
 
@@ -57,8 +55,6 @@ _WRITER_VERSIONS = (1, 2, 7)
 """Versions 3 to 6 imply features that are not in `_FEATURES`."""
 _ATTEMPTS = 50
 _LONGEST_PAUSE_S = 0.25
-_MOST_KEYS = 1_000_000
-"""The keys of more rows are not read here: they take a second and 200 MB."""
 _ENGINE = "coldlog"
 _CHECKPOINT_INTERVAL = "10"
 _FACTS = ("metadata", "protocol", "domainMetadata", "numMetadata", "numProtocol")
@@ -155,7 +151,8 @@ def _commit_once(
         return None
     if transaction is not None:
         _require_later(delta, location, *transaction)
-    plan = _plan(delta, location, table, change)
+    actions = None if change.is_blind else pa.table(delta.get_add_actions(flatten=True))
+    plan = plan_change(actions, location, table, change)
     if plan is None:
         return None
     if not plan.replaced and not plan.rows.num_rows:
@@ -236,47 +233,9 @@ def _require_later(delta: DeltaTable, location: str, application: str, number: i
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """The rows of the new file, and the files that it replaces, as delta-rs lists them."""
-
-    rows: pa.Table
-    replaced: list[Row]
-    changed_count: int
-
-
-def _plan(delta: DeltaTable, location: str, table: TableDefinition, change: Change) -> _Plan | None:
-    """Plan the change; None if files with too many rows would be read."""
-
-    def read(file: Row, columns: Sequence[str] | None = None) -> pa.Table:
-        return read_whole_file(location, str(file["path"]), table, columns)
-
-    files = [] if change.is_blind else pa.table(delta.get_add_actions(flatten=True)).to_pylist()
-    concerned = [file for file in files if change.may_match(file)]
-    if change.most_read_rows < _row_count(concerned) <= _MOST_KEYS and not isinstance(change, RowChange):
-        # The keys of many rows are read in milliseconds. Most files have none of them.
-        concerned = [file for file in concerned if change.matches_any(read(file, change.key_columns))]
-    if _row_count(concerned) > change.most_read_rows:
-        return None
-    pieces, replaced, changed_count, found = [], [], 0, set[Key]()
-    for file in concerned:
-        changed, count = change.change(read(file), found)
-        if count:
-            pieces.append(changed)
-            replaced.append(file)
-            changed_count += count
-    pieces.append(pa.Table.from_pylist(change.rows_to_add(found), schema=table.arrow_schema))
-    return _Plan(rows=pa.concat_tables(pieces), replaced=replaced, changed_count=changed_count)
-
-
-def _row_count(files: Sequence[Row]) -> int:
-    """The number of the files' rows; more than any limit if the statistics of one lack it."""
-    counts = [file.get("num_records") for file in files]
-    return sum(count if isinstance(count, int) else sys.maxsize for count in counts)
-
-
 def _write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFile:
-    columns = rows.combine_chunks()
+    # In order, so that row groups have few partitions each.
+    columns = rows.sort_by([(name, "ascending") for name in table.clustered_by]).combine_chunks()
     writer = DataFileWriter(table=table)
     try:
         writer.add({name: columns.column(name).chunk(0) for name in table.column_names})
@@ -288,7 +247,7 @@ def _write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFi
 def _actions(
     version: int,
     change: Change,
-    plan: _Plan,
+    plan: ChangePlan,
     file: DataFile | None,
     transaction: tuple[str, int] | None,
 ) -> list[Action]:

@@ -1,4 +1,4 @@
-"""Describe changes of the rows of a table, for commits without Spark (`plain_commit`).
+"""Describe and plan changes of the rows of a table, for commits without Spark (`plain_commit`).
 
 A change says which files may have rows to change, and how it changes the rows of one file. It is planned anew if
 another writer makes the next version first.
@@ -6,7 +6,8 @@ another writer makes the next version first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,8 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.partition_rows import WantedPartitions, read_partition_rows
+from coldlog.tables.delta.table_files import read_whole_file
 
 Row = dict[str, Any]
+_MOST_KEYS = 1_000_000
+"""The keys of more rows are not read here: they take a second and 200 MB."""
 Key = tuple[object, ...]
 """The values of a table's key columns."""
 
@@ -32,6 +37,7 @@ class RowChange:
     values: Row = field(default_factory=dict)
 
     most_read_rows: ClassVar[float] = float("inf")
+    partitions: ClassVar[None] = None
 
     @property
     def is_blind(self) -> bool:
@@ -83,6 +89,11 @@ class RowMerge:
     def key_columns(self) -> tuple[str, ...]:
         """The columns by which stored rows are found."""
         return self.table.key
+
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """Topics and partitions of all rows that may change; None: the key has none."""
+        return _partitions_of(self.table.key, self._by_key)
 
     def __post_init__(self) -> None:
         by_key = {key_of(self.table, row): row for row in self.rows}
@@ -177,6 +188,11 @@ class RowRemoval:
         """As `RowMerge.key_columns`."""
         return self._names
 
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """As `RowMerge.partitions`."""
+        return _partitions_of(self._names, self._values)
+
     def matches_any(self, stored: pa.Table) -> bool:
         """As `RowMerge.matches_any`."""
         return _has_any(stored, self._names, self._values)
@@ -195,6 +211,66 @@ class RowRemoval:
 Change = RowChange | RowMerge | RowRemoval
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePlan:
+    """The rows of the new file, and the files that it replaces, as delta-rs lists them."""
+
+    rows: pa.Table
+    replaced: list[Row]
+    changed_count: int
+
+
+def plan_change(actions: pa.Table | None, location: str, table: TableDefinition, change: Change) -> ChangePlan | None:
+    """Plan the change; None if files with too many rows would be read. `actions` are the files as delta-rs lists them;
+    None: no stored row counts."""
+    wanted = None if change.partitions is None else WantedPartitions.of(change.partitions)
+    if actions is not None and wanted is not None:
+        actions = wanted.files(actions)
+    concerned = [] if actions is None else [file for file in actions.to_pylist() if change.may_match(file)]
+    if change.most_read_rows < _row_count(concerned) and not isinstance(change, RowChange):
+        # Most files have none of the keys, which are read in milliseconds.
+        concerned = _files_with_keys(location, table, concerned, change, wanted)
+    if _row_count(concerned) > change.most_read_rows:
+        return None
+    pieces, replaced, changed_count, found = [], [], 0, set[Key]()
+    for file in concerned:
+        changed, count = change.change(read_whole_file(location, str(file["path"]), table), found)
+        if count:
+            pieces.append(changed)
+            replaced.append(file)
+            changed_count += count
+    pieces.append(pa.Table.from_pylist(change.rows_to_add(found), schema=table.arrow_schema))
+    return ChangePlan(rows=pa.concat_tables(pieces), replaced=replaced, changed_count=changed_count)
+
+
+def _files_with_keys(
+    location: str,
+    table: TableDefinition,
+    files: Sequence[Row],
+    change: RowMerge | RowRemoval,
+    wanted: WantedPartitions | None,
+) -> list[Row]:
+    """Keep the files that have a row with one of the keys. Behind `_MOST_KEYS` keys, no more are read."""
+    schema = pa.schema([table.arrow_schema.field(name) for name in change.key_columns])
+    kept, left = [], _MOST_KEYS
+    for file in files:
+        path, keys = str(file["path"]), None
+        if wanted is not None:
+            keys = read_partition_rows(location, [path], schema, wanted, left)
+        elif _row_count([file]) <= left:
+            keys = read_whole_file(location, path, table, change.key_columns)
+        left -= left if keys is None else len(keys)
+        if keys is None or change.matches_any(keys):
+            kept.append(file)
+    return kept
+
+
+def _row_count(files: Sequence[Row]) -> int:
+    """The number of the files' rows; more than any limit if the statistics of one lack it."""
+    counts = [file.get("num_records") for file in files]
+    return sum(count if isinstance(count, int) else sys.maxsize for count in counts)
+
+
 def _has_any(stored: pa.Table, names: Sequence[str], keys: Collection[Key]) -> bool:
     """Whether a row has one of the keys. NULL equals NULL here."""
     for at, name in enumerate(names):
@@ -202,6 +278,13 @@ def _has_any(stored: pa.Table, names: Sequence[str], keys: Collection[Key]) -> b
         stored = stored.filter(pc.is_in(stored.column(name), value_set=values))
     rows = zip(*(stored.column(name).to_pylist() for name in names), strict=True)
     return any(key in keys for key in rows)
+
+
+def _partitions_of(names: Sequence[str], keys: Iterable[Key]) -> frozenset[tuple[str, int]] | None:
+    if not {"topic", "partition"} <= set(names):
+        return None
+    topic, partition = names.index("topic"), names.index("partition")
+    return frozenset((str(key[topic]), int(str(key[partition]))) for key in keys)
 
 
 def _range_of(values: list[Any]) -> tuple[Any, Any]:

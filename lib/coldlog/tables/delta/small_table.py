@@ -19,6 +19,7 @@ Errors: `RetriableError` if the store does not answer, or if other processes are
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,10 +32,10 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from coldlog.archive.stores.s3_environment import create_s3_client
-from coldlog.errors import RetriableError, UsageError
+from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, spark_uri
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.table_storage import delta_storage_options, open_delta, read_rows, storage_error
 
@@ -93,6 +94,17 @@ class SmallTable:
         """Replace the rows by what `change` makes of them, and return these; `change` may be called more than once."""
         with self._turn:
             return self._change(change)
+
+    def replace_all(self, rows: Sequence[Row]) -> None:
+        """Replace all rows by these. A table in a folder that is damaged, as after a loss of power, is made anew."""
+        try:
+            self.change(lambda _: rows)
+        except ColdlogError:
+            folder = local_folder(self.location)
+            if folder is None:
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+            self.change(lambda _: rows)
 
     def _change(self, change: Callable[[list[Row]], Sequence[Row]]) -> list[Row]:
         for attempt in range(_ATTEMPTS):

@@ -7,7 +7,6 @@ their statistics belong to one version of the Delta table and are read with delt
 from __future__ import annotations
 
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,9 +25,16 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.log_files import open_log
+from coldlog.tables.delta.partition_rows import (
+    WantedPartitions,
+    greatest_of_row_groups,
+    in_schema,
+    read_partition_rows,
+)
 from coldlog.tables.delta.table_storage import (
     PublishedFile,
     open_delta,
+    opened_parquet,
     read_file,
     read_rows,
     require_reachable,
@@ -155,12 +161,6 @@ def read_file_rows(
         yield from rows
 
 
-def read_columns(files: TableFiles, table: TableDefinition, columns: Sequence[str]) -> pa.Table:
-    """Read columns of all rows, as Arrow; a column that a file does not have is NULL there."""
-    pieces = [read_whole_file(files.location, path, table, columns) for path in files.paths]
-    return pa.concat_tables([_schema(table, columns).empty_table(), *pieces])
-
-
 def read_whole_file(location: str, path: str, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table:
     """Read all rows of a file, or only some columns, in the table's schema. Columns that the table got after the file
     was written are NULL."""
@@ -169,13 +169,20 @@ def read_whole_file(location: str, path: str, table: TableDefinition, columns: S
         stored = read_file(location, path, schema.names)
     except (DeltaError, OSError, pa.ArrowException) as failed:
         raise storage_error(failed, location, path) from None
-    arrays = [
-        stored.column(each.name).cast(each.type)
-        if each.name in stored.column_names
-        else pa.nulls(stored.num_rows, each.type)
-        for each in schema
-    ]
-    return pa.table(arrays, schema=schema)
+    return in_schema(stored, schema)
+
+
+def greatest_in_file(location: str, path: str, table: TableDefinition, column: str) -> int | None:
+    """Return the greatest value of an integer column; None if there is none. Row groups without statistics are read."""
+    try:
+        with opened_parquet(location, path) as parquet:
+            known = greatest_of_row_groups(parquet.metadata, column)
+    except (DeltaError, OSError, pa.ArrowException) as failed:
+        raise storage_error(failed, location, path) from None
+    if known is not None:
+        return max(known, default=None)
+    found: int | None = pc.max(read_whole_file(location, path, table, (column,))[column]).as_py()
+    return found
 
 
 def read_if_small(
@@ -190,8 +197,8 @@ def read_if_small(
 ) -> pa.Table | None:
     """Read the newest version of a table with at most `most_rows` rows and `most_files` files.
 
-    With `partitions`, only rows of these topics and partitions are read, and only files that may have some count. Of
-    these, `_MOST_FILTERED` times as many rows may be read.
+    With `partitions`, only rows of these topics and partitions are read, and only row groups that may have some count.
+    Of these, `_MOST_FILTERED` times as many rows may be read. A row without a topic counts by its partition.
 
     None: it has more, only an engine can read it (deletion vectors), it has not all `columns` (without these, of the
     definition), or its newest version is not `version`.
@@ -203,55 +210,20 @@ def read_if_small(
     if not {field.name for field in delta.schema().fields}.issuperset(schema.names):
         return None
     files = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
-    most_read = most_rows
-    if partitions is not None:
-        files = files.filter(pa.array(_may_hold(files, partitions), pa.bool_()))
-        most_read *= _MOST_FILTERED
-    counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None] * len(files)
-    if None in counts or sum(counts) > most_read or (most_files is not None and len(counts) > most_files):
-        return None
+    wanted = None if partitions is None else WantedPartitions.of(partitions)
+    if wanted is not None:
+        files = wanted.files(files)
     paths = files["path"].to_pylist()
-    if partitions is None:
-        pieces = [read_whole_file(location, path, table, columns) for path in paths]
-    else:
-        needed = tuple({*schema.names, "topic", "partition"})
-        pieces = [_of_partitions(read_whole_file(location, path, table, needed), partitions) for path in paths]
-        pieces = [piece.select(schema.names) for piece in pieces]
-        if sum(map(len, pieces)) > most_rows:
-            return None
+    if most_files is not None and len(paths) > most_files:
+        return None
+    if wanted is not None:
+        found = read_partition_rows(location, paths, schema, wanted, most_rows * _MOST_FILTERED)
+        return None if found is None or len(found) > most_rows else found
+    counts = files["num_records"].to_pylist() if "num_records" in files.column_names else [None] * len(files)
+    if None in counts or sum(counts) > most_rows:
+        return None
+    pieces = [read_whole_file(location, path, table, columns) for path in paths]
     return pa.concat_tables([schema.empty_table(), *pieces])
-
-
-def _may_hold(files: pa.Table, partitions: frozenset[tuple[str, int]]) -> list[bool]:
-    """Whether the statistics of each file allow a row of one of the partitions; an unknown bound excludes nothing."""
-    numbers: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        numbers.setdefault(topic, []).append(number)
-    topics = list(numbers)
-    names = ("min.topic", "max.topic", "min.partition", "max.partition")
-    bounds = [files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in names]
-
-    def may_hold(first: str | None, last: str | None, low: int | None, high: int | None) -> bool:
-        begin = 0 if first is None else bisect_left(topics, first)
-        end = len(topics) if last is None else bisect_right(topics, last)
-        return any(
-            (high is None or numbers[topic][0] <= high)
-            and (low is None or bisect_left(numbers[topic], low) < len(numbers[topic]))
-            and (low is None or high is None or numbers[topic][bisect_left(numbers[topic], low)] <= high)
-            for topic in topics[begin:end]
-        )
-
-    return [may_hold(*each) for each in zip(*bounds, strict=True)]
-
-
-def _of_partitions(rows: pa.Table, partitions: frozenset[tuple[str, int]]) -> pa.Table:
-    is_wanted = pc.and_(
-        pc.is_in(rows["topic"], pa.array(sorted({topic for topic, _ in partitions}), pa.string())),
-        pc.is_in(rows["partition"], pa.array(sorted({number for _, number in partitions}), pa.int32())),
-    )
-    found = rows.filter(is_wanted)
-    pairs = zip(found["topic"].to_pylist(), found["partition"].to_pylist(), strict=True)
-    return found.filter(pa.array([pair in partitions for pair in pairs], pa.bool_()))
 
 
 def _schema(table: TableDefinition, columns: Sequence[str] | None) -> pa.Schema:
@@ -276,6 +248,12 @@ def is_newest(files: TableFiles, table: TableDefinition, *, as_of_ms: int | None
         return open_table(files.location, table, as_of_ms).version() == files.version
     # One request; opening the table takes longer than all else that a lookup does.
     return open_log(files.location).find_modified_ms(f"{files.version + 1:020d}.json") is None
+
+
+def table_state(location: str, table: TableDefinition, *, storage: Mapping[str, str] | None = None) -> str:
+    """The id and the newest version of a table; `storage` as for `open_table`."""
+    opened = open_table(location, table, storage=storage)
+    return f"{opened.metadata().id} {opened.version()}"
 
 
 def open_table(

@@ -298,13 +298,20 @@ def read_rows(
 
 def read_file(location: str, path: str, columns: Sequence[str], published: PublishedFile | None = None) -> pa.Table:
     """As `read_rows`, as Arrow; without the columns that the file does not have."""
+    with opened_parquet(location, path, published) as parquet:
+        return parquet.read(columns=list(columns), use_threads=False)
+
+
+@contextmanager
+def opened_parquet(location: str, path: str, published: PublishedFile | None = None) -> Iterator[pq.ParquetFile]:
+    """Open a file below the location, after its footer was checked if it was `published`."""
     # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and one in
     # 25 processes that ended right after it was aborted.
     with file_opener(location)(path) as file:
         footer = None if published is None else check_footer(file, f"{location}/{path}", published)
         metadata = None if footer is None else footer_metadata(footer)
         with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
-            return parquet.read(columns=list(columns), use_threads=False)
+            yield parquet
 
 
 def _open_local(path: str) -> pa.NativeFile:

@@ -189,7 +189,7 @@ class Warehouse(WarehouseReads):
         if not isinstance(rows, DataFrame):
             rows = self.local(table, rows)
         checked = nullcontext() if self.lease is None else self._requiring_a_commit(table, self.lease)
-        with self.commits(), checked, self._encodings(table):
+        with self.commits(), checked, self.encodings(table):
             rows.select(*table.column_names).write.format("delta").mode("append").save(self.location(table))
 
     def change_rows(self, table: TableDefinition, change: Change) -> int | None:
@@ -232,7 +232,7 @@ class Warehouse(WarehouseReads):
                 add_files(self.spark, self.location(table), files, numbers)
 
     @contextmanager
-    def _encodings(self, table: TableDefinition) -> Iterator[None]:
+    def encodings(self, table: TableDefinition) -> Iterator[None]:
         """Set Parquet's options in the session during a write, because Delta ignores a writer's options for Parquet."""
         options = {f"parquet.enable.dictionary#{name}": "false" for name in table.delta_packed}
         if table.row_group_rows is not None:
@@ -282,7 +282,7 @@ class Warehouse(WarehouseReads):
         changes = ", ".join(f"t.{name} = s.{name}" for name in names if name not in table.key)
         delete = f"WHEN MATCHED AND s.{remove} THEN DELETE" if remove else ""
         insert = "" if update else "WHEN NOT MATCHED THEN INSERT *"
-        with self.commits():
+        with self.commits(), self.encodings(table):
             self.spark.sql(
                 f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} {delete} "
                 f"WHEN MATCHED THEN UPDATE SET {changes} {insert}"
@@ -307,7 +307,7 @@ class Warehouse(WarehouseReads):
         source = f"coldlog_stale_{table.name}"
         rows.createOrReplaceTempView(source)
         on = " AND ".join(f"t.{name} = s.{name}" for name in rows.columns)
-        with self.commits():
+        with self.commits(), self.encodings(table):
             self.spark.sql(f"MERGE INTO {self.identifier(table)} t USING {source} s ON {on} WHEN MATCHED THEN DELETE")
         self.spark.catalog.dropTempView(source)
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
@@ -31,6 +30,7 @@ from coldlog.tables.delta.delta_log import (
     file_count_if_known,
     find_data_location,
     is_plainly_there,
+    list_commits,
     newest_version,
     unnamed_damage,
 )
@@ -41,12 +41,11 @@ from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_pu
 from coldlog.tables.delta.row_edits import Key, Row
 from coldlog.tables.delta.table_files import (
     NoTableError,
+    greatest_in_file,
     list_table_files,
-    read_columns,
     read_file_rows,
     read_if_small,
 )
-from coldlog.tables.delta.table_history import list_commits
 
 FEW_ROWS = 1_000
 """So many are read and written in this process: Spark's planning takes longer."""
@@ -180,6 +179,7 @@ class WarehouseReads:
         *,
         version: int | None = None,
         columns: Sequence[str] | None = None,
+        partitions: frozenset[tuple[str, int]] | None = None,
     ) -> pa.Table | None:
         check_log(self.location(table))
         try:
@@ -190,7 +190,7 @@ class WarehouseReads:
                 version=version,
                 columns=columns,
                 most_files=most_files,
-                partitions=self._partitions_of(table),
+                partitions=self._partitions_of(table) if partitions is None else partitions,
             )
         except NoTableError:
             return None  # Spark's error is raised
@@ -232,10 +232,13 @@ class WarehouseReads:
         return list(read_file_rows(files, columns))
 
     def greatest(self, table: TableDefinition, column: str) -> int | None:
-        """Return the greatest value of a column, of all partitions, without a query; None if there is none."""
+        """Return the greatest value of an integer column, of all partitions, without a query; None if there is none.
+
+        The statistics of files say it, or those of their row groups.
+        """
         files = list_table_files(self.data_location(table), table, [], as_of_ms=self.as_of_ms)
-        found: int | None = pc.max(read_columns(files, table, [column])[column]).as_py()
-        return found
+        found = (greatest_in_file(files.location, path, table, column) for path in files.paths)
+        return max((each for each in found if each is not None), default=None)
 
     def rows_if_small(self, table: TableDefinition, columns: Sequence[str]) -> list[Row] | None:
         """Read columns of every row in this process; None if the table is too large, or needs Spark."""
@@ -247,6 +250,13 @@ class WarehouseReads:
     ) -> pa.Table | None:
         """As `rows_if_small`, in columns; without `columns`, all of them. At most `times` times `FEW_ROWS` are read."""
         return self._small(table, times * FEW_ROWS, _SMALL_TABLE_FILES, columns=columns)
+
+    def limited_table(
+        self, table: TableDefinition, columns: Sequence[str] | None = None, *, times: int = SMALL_TABLES
+    ) -> pa.Table | None:
+        """As `small_table`, of a table whose key has no partition: rows of the `partitions`, and without a topic."""
+        limit = self.partitions
+        return self._small(table, times * FEW_ROWS, _SMALL_TABLE_FILES, columns=columns, partitions=limit)
 
     def rows_if_few(self, rows: DataFrame) -> DataFrame | list[Row]:
         """Return the rows themselves if they are few, to change tables without Spark's planning; else the frame."""
