@@ -51,7 +51,7 @@ _UNCHANGED, _CHANGED, _SPARK_FLOOR, _PYTHON_FLOOR = "unchanged", "new segments",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class Place:
     """An archive, the segments that are left out at first (stems of their files), and a warehouse with its copy.
 
     `topics` has the metadata topic `before` these segments and `after` them; None: there is no topic.
@@ -106,14 +106,14 @@ class _Place:
             shutil.rmtree(self.topics / "now", ignore_errors=True)
             shutil.copytree(self.topics / name, self.topics / "now")
 
-    def run_command(self) -> list[str]:
+    @property
+    def settings(self) -> list[str]:
         settings = [f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}", "index.depth=batch"]
-        settings += [] if self.topics is None else [f"metadata.uri={self.topics / 'now'}"]
-        return [
-            str(_ROOT / "spark-submit.sh"),
-            "run_pipeline",
-            *(part for each in settings for part in ("--set", each)),
-        ]
+        return settings + ([] if self.topics is None else [f"metadata.uri={self.topics / 'now'}"])
+
+    def run_command(self) -> list[str]:
+        assignments = [part for each in self.settings for part in ("--set", each)]
+        return [str(_ROOT / "spark-submit.sh"), "run_pipeline", *assignments]
 
 
 def _move(stem: Path, folder: Path) -> None:
@@ -135,7 +135,7 @@ def measure_small_runs(sizes: Sizes) -> Iterator[Figure]:
             place.bring_back()
 
 
-def _figures(place: _Place, turns: int) -> Iterator[Figure]:
+def _figures(place: Place, turns: int) -> Iterator[Figure]:
     walls, processors = _seconds_in_turns(place, turns)
     held_back = len(place.held_back)
     for name, what in ((_UNCHANGED, "nothing new"), (_CHANGED, f"{held_back} new")):
@@ -152,7 +152,7 @@ def _figures(place: _Place, turns: int) -> Iterator[Figure]:
             )
 
 
-def _seconds_in_turns(place: _Place, turns: int) -> tuple[dict[str, float], dict[str, float]]:
+def _seconds_in_turns(place: Place, turns: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return the medians of each process: seconds of the clock, and of the processors.
 
     No turn is left out: each process is a new one, and the run that indexed has filled the caches of the machine.
@@ -183,7 +183,7 @@ def _timed(command: Sequence[str]) -> dict[str, float]:
     return seconds
 
 
-def _sample_place() -> _Place:
+def _sample_place() -> Place:
     """A copy of the sample; the last segment of payments-1 is new."""
     archive = CACHE / "small-runs-sample"
     if not archive.exists():
@@ -191,7 +191,7 @@ def _sample_place() -> _Place:
     return _place("sample", archive, ("payments-1-*",))
 
 
-def _many_place(count: int, *, is_announced: bool = False) -> _Place:
+def _many_place(count: int, *, is_announced: bool = False) -> Place:
     """So many segments in a hundred partitions; the last segments of ten partitions are new."""
     name = f"{count}-announced" if is_announced else str(count)
     archive = CACHE / f"small-runs-{name}"
@@ -199,14 +199,15 @@ def _many_place(count: int, *, is_announced: bool = False) -> _Place:
     if not archive.exists():
         unfinished = archive.with_name(archive.name + ".partial")
         shutil.rmtree(unfinished, ignore_errors=True)
-        written = [_write_partition(unfinished, partition, count // _PARTITIONS) for partition in range(_PARTITIONS)]
+        written = [small_partition(unfinished, partition, count // _PARTITIONS) for partition in range(_PARTITIONS)]
         if topics is not None:
             _write_topics(topics, written)
         unfinished.rename(archive)
     return _place(name, archive, tuple(f"small-{partition}-*" for partition in range(_NEW)), topics)
 
 
-def _write_partition(archive: Path, partition: int, count: int) -> list[WrittenSegment]:
+def small_partition(archive: Path, partition: int, count: int) -> list[WrittenSegment]:
+    """Write a partition of so many segments of a few records."""
     segments = [_small_segment(number) for number in range(count)]
     return write_archive(archive, {TopicPartition(topic="small", partition=partition): segments})
 
@@ -220,13 +221,13 @@ def _write_topics(topics: Path, written: Sequence[Sequence[WrittenSegment]]) -> 
     write_topic(topics / "after", {0: [*values, *values_of(finished(*new))]})
 
 
-def _place(name: str, archive: Path, patterns: tuple[str, ...], topics: Path | None = None) -> _Place:
+def _place(name: str, archive: Path, patterns: tuple[str, ...], topics: Path | None = None) -> Place:
     root = archive / ARCHIVE_FOLDER
     folders = [folder for pattern in patterns for folder in root.glob(pattern)]
-    place = _Place(name=name, archive=archive, held_back=(), segment_count=0, topics=topics)
+    place = Place(name=name, archive=archive, held_back=(), segment_count=0, topics=topics)
     for kept in place.aside.glob("*/*.log"):  # by a run that was killed
         _move(kept.with_suffix(""), root / kept.parent.name)
-    return _Place(
+    return Place(
         name=name,
         archive=archive,
         held_back=tuple(max(folder.glob("*.log")).with_suffix("") for folder in folders),

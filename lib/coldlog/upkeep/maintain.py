@@ -6,7 +6,8 @@ Maintenance does four things, and none of them changes an answer:
   table shows which these are; if that version is not kept, nothing is dropped. The segment's row in `segments` stays,
   as not indexed: if the segment comes back, it is indexed again. The newest build keeps its rows, so that a build
   number is never used twice.
-- OPTIMIZE compacts small files in the order of the clustering.
+- OPTIMIZE compacts small files in the order of the clustering. The files of `segments` and `segment_events` are sorted
+  instead (`sorted_files`), so that a run over few partitions reads and writes few rows.
 - VACUUM removes files that no version of the last `vacuum_after_hours` needs. The minimum is a week, because running
   jobs and reads of the past (`warehouse.as_of`) use old files. A table without such files is left as it is.
 - A checkpoint lets a reader open a table from one file instead of many commits, and Delta cleans up its log.
@@ -36,6 +37,7 @@ from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.table_storage import open_delta
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.sorted_files import SORTED_TABLES, sort_files
 from coldlog.upkeep.superseded_builds import last_build_number, remove_superseded
 
 _HOUR_MS = 3_600_000
@@ -133,7 +135,9 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     log = _log(warehouse, table)
     files_before, bytes_before = _size(log)
     _keep_files(warehouse, table, log, settings.vacuum_after_hours)
-    if files_before > 1:
+    if table in SORTED_TABLES:
+        sort_files(warehouse, table)
+    elif files_before > 1:
         with warehouse.commits(), warehouse.encodings(table):
             spark.sql(f"OPTIMIZE {name}")
     removed_files = removed_bytes = 0

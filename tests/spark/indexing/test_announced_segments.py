@@ -18,9 +18,10 @@ from builders.metadata_cache import (
 )
 from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
-from coldlog.indexing.events.announced_here import announced_here
+from coldlog.indexing.events.announced_here import EVENT_COLUMNS, announced_here
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments, deleted_partitions
 from coldlog.indexing.events.event_rows import event_row
+from coldlog.indexing.events.positions import read_limited_events
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
@@ -100,14 +101,15 @@ def test_fold_equals_kafkas_cache_and_bridges_missing_events(spark: SparkSession
         assert sorted(answer, key=_place) == sorted(some, key=_place)
 
     # Of few events, the driver folds all itself.
-    folded = announced_here(warehouse)
+    folded = announced_here(read_limited_events(warehouse, EVENT_COLUMNS), None)
     assert folded is not None
     columns = ("announced_state", *ANNOUNCED_COLUMNS)
     assert folded == {
         (row["topic"], row["partition"], row["topic_id"], row["segment_id"]): {name: row[name] for name in columns}
         for row in rows
     }
-    folded = announced_here(replace(warehouse, partitions=chosen))
+    events = read_limited_events(replace(warehouse, partitions=chosen), EVENT_COLUMNS)
+    folded = announced_here(events, chosen)
     assert folded is not None
     assert {key[:2] for key in folded} == {(row["topic"], row["partition"]) for row in some}
     assert len(folded) == len(some)

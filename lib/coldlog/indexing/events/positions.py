@@ -8,6 +8,7 @@ only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from coldlog.errors import ColdlogError, RetriableError
+from coldlog.errors import ColdlogError
 from coldlog.indexing.events.event_rows import EVENTS_HERE, LOST
 from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -160,8 +161,6 @@ def _read_kept_rows(warehouse: Warehouse) -> list[Any]:
     """Read what is kept, if it can be read: all of it follows from the events."""
     try:
         return _table(warehouse).read()
-    except RetriableError:
-        raise
     except ColdlogError:
         return []
 
@@ -202,7 +201,8 @@ def _keep(warehouse: Warehouse, positions: Positions) -> None:
         }
         for partition, each in sorted(positions.items())
     ]
-    _table(warehouse).replace_all(rows)
+    with suppress(ColdlogError):  # What is not kept is found again.
+        _table(warehouse).replace_all(rows)
 
 
 def _state(warehouse: Warehouse) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -35,7 +35,7 @@ from coldlog.tables.delta.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
-from coldlog.tables.delta.row_edits import Change, ChangePlan, plan_change
+from coldlog.tables.delta.row_edits import Change, ChangePlan, Row, plan_change
 from coldlog.tables.delta.table_files import open_table
 
 Action = dict[str, Any]
@@ -157,7 +157,7 @@ def _commit_once(
         return None
     if not plan.replaced and not plan.rows.num_rows:
         return 0
-    file = _write_file(location, table, plan.rows) if plan.rows.num_rows else None
+    file = write_file(location, table, plan.rows) if plan.rows.num_rows else None
     version = delta.version() + 1
     if not _put(log, location, version, _actions(version - 1, change, plan, file, transaction)):
         return None
@@ -190,6 +190,38 @@ def commit_files(
             if is_put:
                 _follow(log, location, table, version, delta)
             return version if is_put else None
+    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+
+
+def commit_rearranged(
+    location: str,
+    table: TableDefinition,
+    replaced: Collection[str],
+    files: Sequence[DataFile],
+    transaction: tuple[str, int] | None = None,
+) -> bool:
+    """Replace files, named by their paths, by files with the same rows; False: as None in `commit_rows`, or a file is
+    no longer part of the table. Errors are those of `commit_rows`."""
+    log = open_log(location)
+    for _ in range(_ATTEMPTS):
+        with suppress(_LostRaceError):
+            check_log(location)
+            delta = open_table(location, table)
+            stored = {str(row["path"]): row for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist()}
+            if not _is_plain(delta, table) or not set(replaced) <= stored.keys():
+                return False
+            if transaction is not None:
+                _require_later(delta, location, *transaction)
+            now_ms, version = time.time_ns() // 1_000_000, delta.version() + 1
+            info = _commit_info(version - 1, "OPTIMIZE", {"predicate": "[]"}, now_ms) | {"isBlindAppend": False}
+            actions = [{"commitInfo": info}, *_transactions([] if transaction is None else [transaction], now_ms)]
+            moved = [*map(_added, files), *(_removed(stored[path], now_ms) for path in replaced)]
+            # The rows are the same: who follows changes need not look.
+            actions += [{kind: action | {"dataChange": False}} for each in moved for kind, action in each.items()]
+            is_put = _put(log, location, version, actions)
+            if is_put:
+                _follow(log, location, table, version, delta)
+            return is_put
     raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
 
 
@@ -233,7 +265,8 @@ def _require_later(delta: DeltaTable, location: str, application: str, number: i
         )
 
 
-def _write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFile:
+def write_file(location: str, table: TableDefinition, rows: pa.Table) -> DataFile:
+    """Write a file of the rows, in the order of the clustering; a commit must add it."""
     # In order, so that row groups have few partitions each.
     columns = rows.sort_by([(name, "ascending") for name in table.clustered_by]).combine_chunks()
     writer = DataFileWriter(table=table)
@@ -268,11 +301,13 @@ def _actions(
         actions += _transactions([transaction], now_ms)
     if file is not None:
         actions.append(_added(file))
-    for replaced in plan.replaced:
-        removed = {"path": replaced["path"], "deletionTimestamp": now_ms, "dataChange": True}
-        full = {"extendedFileMetadata": True, "partitionValues": {}, "size": replaced["size_bytes"]}
-        actions.append({"remove": removed | full | {"stats": _dump({"numRecords": replaced["num_records"]})}})
-    return actions
+    return actions + [_removed(each, now_ms) for each in plan.replaced]
+
+
+def _removed(file: Row, now_ms: int) -> Action:
+    removed = {"path": file["path"], "deletionTimestamp": now_ms, "dataChange": True}
+    full = {"extendedFileMetadata": True, "partitionValues": {}, "size": file["size_bytes"]}
+    return {"remove": removed | full | {"stats": _dump({"numRecords": file["num_records"]})}}
 
 
 def _added(file: DataFile) -> Action:

@@ -1,0 +1,99 @@
+"""Keep a table in files of some ten thousand rows, in the order of its key.
+
+A run that works on some partitions reads and rewrites the files that have rows of these. So the files of `segments` and
+`segment_events` are kept small and in order. Most rows are in sorted files. Those that came since, in any order, are
+few: maintenance joins them, and sorts the whole table again when they are a tenth of it. So a row is sorted some ten
+times while its table grows tenfold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.plain_commit import commit_rearranged, write_file
+from coldlog.tables.delta.table_files import read_whole_file
+from coldlog.tables.delta.table_storage import open_delta
+from coldlog.tables.delta.warehouse import Warehouse
+
+SORTED_TABLES = (SEGMENTS, SEGMENT_EVENTS)
+FILE_ROWS = 25_000
+"""A file has at most so many rows, so that few are rewritten with one that changes (`RowMerge.most_read_rows`)."""
+SORTED_HERE = 250_000
+"""So many rows are sorted in this process, with up to half a gigabyte."""
+_LARGE_SHARE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    path: str
+    rows: int
+    first: tuple[Any, Any]
+    last: tuple[Any, Any]
+
+
+def sort_files(warehouse: Warehouse, table: TableDefinition) -> None:
+    """Join and sort the files that are not in order; the rows stay the same."""
+    location = warehouse.data_location(table)
+    files = _list_files(location, table)
+    if files is None:
+        return
+    recent = _out_of_order(files)
+    total, recent_rows = (sum(file.rows for file in each) for each in (files, recent))
+    chosen = files if recent_rows * _LARGE_SHARE > total else recent
+    if len(_out_of_order(chosen)) < 2 and all(file.rows <= FILE_ROWS for file in recent):
+        return
+    if sum(file.rows for file in chosen) > SORTED_HERE:
+        _sort_in_tasks(warehouse, table, total)
+        return
+    pieces = [read_whole_file(location, file.path, table) for file in chosen]
+    rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in table.clustered_by])
+    written = [write_file(location, table, rows.slice(at, FILE_ROWS)) for at in range(0, rows.num_rows, FILE_ROWS)]
+    with warehouse.commits() as transaction:
+        commit_rearranged(location, table, [file.path for file in chosen], written, transaction)
+
+
+def _list_files(location: str, table: TableDefinition) -> list[_File] | None:
+    """List the files with their first and last partition; None if the statistics of one are not known."""
+    found = []
+    for row in pa.table(open_delta(location).get_add_actions(flatten=True)).to_pylist():
+        first, last = ((row.get(f"{end}.topic"), row.get(f"{end}.partition")) for end in ("min", "max"))
+        if row.get("num_records") is None:
+            return None
+        if row["num_records"]:
+            found.append(_File(path=row["path"], rows=row["num_records"], first=first, last=last))
+    return found
+
+
+def _out_of_order(files: Sequence[_File]) -> list[_File]:
+    """Choose the files that are small, too large, or hold partitions between the first and the last of another file."""
+    chosen, end = list[_File](), None
+    # By their ends, as many files as can be are in order: a file with rows of all partitions comes last.
+    for file in sorted(files, key=_by_end):
+        is_of_size = FILE_ROWS // 2 <= file.rows <= FILE_ROWS and None not in (*file.first, *file.last)
+        if is_of_size and (end is None or end <= file.first):
+            end = file.last
+        else:
+            chosen.append(file)
+    return chosen
+
+
+def _by_end(file: _File) -> tuple[Any, ...]:
+    return tuple((value is None, value if value is not None else 0) for value in (*file.last, *file.first))
+
+
+def _sort_in_tasks(warehouse: Warehouse, table: TableDefinition, total: int) -> None:
+    """Sort the whole table with Spark, which replaces its files in one commit."""
+    files = -(-total // FILE_ROWS)
+    rows = (
+        warehouse.read(table).repartitionByRange(files, *table.clustered_by).sortWithinPartitions(*table.clustered_by)
+    )
+    writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
+    with warehouse.commits(), warehouse.encodings(table):
+        writer.option("maxRecordsPerFile", FILE_ROWS).save(warehouse.location(table))
