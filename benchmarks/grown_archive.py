@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,10 @@ from benchmarks.small_runs import Place, small_partition
 from builders.archive_writer import ARCHIVE_FOLDER
 from builders.metadata_topic import finished, values_of, write_topic
 from builders.segment_builder import Batch, Record, build_segment
+from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.open_archive import open_store
+from coldlog.archive.stores.s3_client import S3Options
+from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.scan.listing import ArchiveDigest
 from coldlog.indexing.scan.touched import keep_digests, read_kept
 from coldlog.indexing.steps import open_event_source
@@ -39,28 +42,43 @@ from coldlog.tables.delta.table_files import list_table_files, read_whole_file
 
 REAL_PARTITIONS, SEGMENTS_A_PARTITION = 10, 1_000
 _FILE_ROWS = 25_000
+_LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 
 
 def grown_place(count: int) -> Place:
     """Return a place of so many segments, ten of which are new; the first call makes and indexes it."""
+    real = _indexed_place()
     copies = count // (REAL_PARTITIONS * SEGMENTS_A_PARTITION)
     archive = CACHE / f"grown-{count}"
-    topics = archive.with_name(archive.name + "-topics")
-    place = Place(name=f"grown-{count}", archive=archive, held_back=(), segment_count=count, topics=topics)
+    place = replace(real, name=archive.name, archive=archive, segment_count=count, topics=_topics(archive))
     if not place.pristine.exists():
-        for folder in (archive, place.aside, topics, place.warehouse):
+        for folder, copied in ((archive, real.archive), (place.aside, real.aside), (place.warehouse, real.pristine)):
             shutil.rmtree(folder, ignore_errors=True)
-        written = [small_partition(archive, number, SEGMENTS_A_PARTITION) for number in range(REAL_PARTITIONS)]
-        new = values_of(finished(*(segments[-1] for segments in written)))
-        known = values_of(finished(*(each for segments in written for each in segments[:-1])))
-        for name, values in (("before", known), ("after", [*known, *new])):
-            write_topic(topics / name, {0: values})
-        place = _with_held_back(place)
-        place.hold_back()
-        subprocess.run(place.run_command(), check=True, stdout=subprocess.DEVNULL)
-        _grow(place, copies, known, new)
+            shutil.copytree(copied, folder)
+        _grow(place, copies, real)
         shutil.copytree(place.warehouse, place.pristine)
     return _with_held_back(place)
+
+
+def _indexed_place() -> Place:
+    """The ten partitions with files, indexed without their last segments."""
+    archive = CACHE / "grown-from"
+    place = Place(name=archive.name, archive=archive, held_back=(), segment_count=0, topics=_topics(archive))
+    if not place.pristine.exists():
+        for folder in (archive, place.aside, _topics(archive), place.warehouse):
+            shutil.rmtree(folder, ignore_errors=True)
+        written = [small_partition(archive, number, SEGMENTS_A_PARTITION) for number in range(REAL_PARTITIONS)]
+        new = finished(*(segments[-1] for segments in written))
+        known = finished(*(each for segments in written for each in segments[:-1]))
+        for name, events in (("before", known), ("after", [*known, *new]), ("new", new), ("last", known[-1:])):
+            write_topic(_topics(archive) / name, {0: values_of(events)})
+        (_topics(archive) / "count").write_text(str(len(known)))
+        _with_held_back(place).index_without_held_back()
+    return _with_held_back(place)
+
+
+def _topics(archive: Path) -> Path:
+    return archive.with_name(archive.name + "-topics")
 
 
 def _with_held_back(place: Place) -> Place:
@@ -73,22 +91,21 @@ def _with_held_back(place: Place) -> Place:
     return replace(place, held_back=tuple(stems))
 
 
-def _grow(place: Place, copies: int, known: Sequence[bytes | None], new: Sequence[bytes | None]) -> None:
+def _grow(place: Place, copies: int, real: Place) -> None:
+    count = int((_topics(real.archive) / "count").read_text())
     uri, settings = str(place.warehouse), load_settings("local", place.settings)
-    last = read_newest_run(uri)
-    assert last is not None
-    summary = json.loads(str(last["summary"]))
+    run = read_newest_run(uri)
+    assert run is not None
+    summary = json.loads(str(run["summary"]))
     kept = read_kept(uri, summary[KEY][ARCHIVE])
-    count = len(known)
     for table in ALL_TABLES:
         if "partition" in table.column_names:
             _repeat(f"{uri}/{table.name}", table, copies, count)
     # The topic's older segments are gone; the record at the last offset that was read is still there.
-    assert place.topics is not None
-    for name, values in (("before", [known[-1]]), ("after", [known[-1], *new])):
-        _write_topic_from(place.topics / name, copies * count - 1, values)
-    shutil.rmtree(place.topics / "now")
-    shutil.copytree(place.topics / "before", place.topics / "now")
+    last, new = (_values(_topics(real.archive) / name) for name in ("last", "new"))
+    for name, values in (("before", last), ("after", last + new)):
+        _write_topic_from(_topics(place.archive) / name, copies * count - 1, values)
+    shutil.copytree(_topics(place.archive) / "before", _topics(place.archive) / "now")
     directories = []
     for copy in range(copies):
         for each in kept.values():
@@ -101,7 +118,7 @@ def _grow(place: Place, copies: int, known: Sequence[bytes | None], new: Sequenc
     source = open_event_source(settings)
     assert source is not None
     summary[KEY] |= {ARCHIVE: archive.digest, EVENTS: source.digest(), **read_table_states(uri)}
-    row = last | {"summary": json.dumps(summary), "run_id": "grown", "started_ms": int(str(last["started_ms"])) + 1}
+    row = run | {"summary": json.dumps(summary), "run_id": "grown", "started_ms": int(str(run["started_ms"])) + 1}
     commit_rows(f"{uri}/{JOB_RUNS.name}", JOB_RUNS, RowChange(added=[row]))
 
 
@@ -111,8 +128,15 @@ def _moved(name: str, copy: int) -> str:
     return f"{topic}-{int(number) + REAL_PARTITIONS * copy}-{topic_id}"
 
 
+def _values(topic: Path) -> list[bytes | None]:
+    """The values of the records of a topic's only partition."""
+    store = open_store(str(topic), S3Options())
+    [partition] = list_metadata_partitions(store)
+    return [record.value for record in iter_metadata_records(store, partition, 0, _LIMITS)]
+
+
 def _write_topic_from(topic: Path, first_offset: int, values: Sequence[bytes | None]) -> None:
-    shutil.rmtree(topic)
+    shutil.rmtree(topic, ignore_errors=True)
     folder = topic / "__remote_log_metadata-0"
     folder.mkdir(parents=True)
     batches = [

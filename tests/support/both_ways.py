@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,11 @@ class BothWays:
         with planned_for_small_tables(self.spark):
             run_pipeline(job, outcome.touched, is_full_listing=is_full_listing)
         return False
+
+    def do(self, step: Callable[[Job], object], location: Path, *changed: str) -> None:
+        """Do another job."""
+        settings = self._settings(location, *changed)
+        step(Job(spark=self.spark, settings=settings, arguments=argparse.Namespace(), console=_console()))
 
     def leave_to_spark(self, location: Path) -> None:
         """The preflight does nothing over what a killed run left, so a run without it is the same."""

@@ -13,7 +13,14 @@ from contextlib import contextmanager
 from coldlog.errors import ColdlogError
 from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.deepened_part import read_deepened_part
-from coldlog.indexing.last_run import RUN_PIPELINE, LastRun, find_last_run
+from coldlog.indexing.last_run import (
+    MAINTAIN_TABLES,
+    RUN_PIPELINE,
+    VALIDATE_TABLES,
+    LastRun,
+    find_last_run,
+    handing_on,
+)
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.listing import ArchiveDigest
@@ -130,13 +137,13 @@ def reconcile_archive(job: Job) -> int:
 
 def validate(job: Job) -> None:
     """validate_tables: check changed rows against the suites of their tables; with `--full`, check every row."""
-    with _writing(job, "validate_tables") as (warehouse, run):
+    with _handing_on(job, VALIDATE_TABLES) as (warehouse, run):
         run["validate"] = validate_and_show(job, warehouse, is_full=job.arguments.full)
 
 
 def maintain(job: Job) -> None:
     """maintain_tables: remove old files and index rows, compact small files."""
-    with _writing(job, "maintain_tables") as (warehouse, run), job.console.stage("maintain") as stage:
+    with _handing_on(job, MAINTAIN_TABLES) as (warehouse, run), job.console.stage("maintain") as stage:
         summary = maintain_tables(warehouse, job.settings.maintenance)
         run["maintain"] = dataclasses.asdict(summary)
         before, after = (
@@ -237,6 +244,17 @@ def _limited(
 def _writing(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
     """Hold the warehouse for this job; yield it and the summary that is written to the run's row in `job_runs`."""
     with _holding(job) as warehouse, recorded_run(warehouse, name) as run:
+        yield warehouse, run
+
+
+@contextmanager
+def _handing_on(job: Job, name: str) -> Iterator[tuple[Warehouse, dict[str, object]]]:
+    """As `_writing`, for a job that changes no row that a run of run_pipeline depends on."""
+    with (
+        _holding(job) as warehouse,
+        _recorded_after(warehouse, name) as (last, run),
+        handing_on(warehouse.uri, last, run),
+    ):
         yield warehouse, run
 
 

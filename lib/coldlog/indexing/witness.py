@@ -113,7 +113,7 @@ def witness_of_run(
         or scan["unlisted_count"]
         or metadata.get("damaged_partition_count")
         or metadata.get("lost_partitions")
-        or _has_open_work(settings.warehouse_uri, partitions)
+        or has_open_work(settings.warehouse_uri, partitions)
     )
     if is_in_doubt:
         return None
@@ -166,7 +166,7 @@ def _tier_state(uri: str) -> str:
     return NOTHING if version is None else str(version)
 
 
-def _has_open_work(uri: str, partitions: frozenset[tuple[str, int]] | None) -> bool:
+def has_open_work(uri: str, partitions: frozenset[tuple[str, int]] | None = None) -> bool:
     """Whether segments of the partitions (None: of all) are pending, or rows of superseded builds are still there."""
     location, columns = table_location(uri, SEGMENTS.name), ("index_status", "superseded_build_numbers")
     if partitions is not None:

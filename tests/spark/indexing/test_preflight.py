@@ -268,8 +268,12 @@ def _run_of_earlier_release(place: Place) -> None:
     _start_run(place, outcome="succeeded")
 
 
-def _maintain(place: Place) -> None:
-    _start_run(place, outcome="succeeded", job="maintain_tables", summary=place.runs()[-1]["summary"])
+def _maintain_after_a_change(place: Place) -> None:
+    _start_run(place, outcome="succeeded", job="maintain_tables")
+
+
+def _deepen(place: Place) -> None:
+    _start_run(place, outcome="succeeded", job="deepen_indexes", summary=place.runs()[-1]["summary"])
 
 
 def _damage_log(place: Place) -> None:
@@ -322,8 +326,8 @@ def _remove_announced(place: Place) -> None:
 
 CHANGES = (
     _touch, _replace, _remove, _add, _add_unrecognized, _add_beside_partitions, _add_empty_partition, _remove_partition,
-    _append_event, _supply_log_start, _expire, _commit, _kill_run, _fail_run, _run_of_earlier_release, _maintain,
-    _damage_log, _lose_table, _report_damage,
+    _append_event, _supply_log_start, _expire, _commit, _kill_run, _fail_run, _run_of_earlier_release,
+    _maintain_after_a_change, _deepen, _damage_log, _lose_table, _report_damage,
 )  # fmt: skip
 
 

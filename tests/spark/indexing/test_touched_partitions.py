@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,18 @@ from both_ways import BothWays, limit_of, rows_after_kills
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
 from builders.metadata_topic import DELETED, DELETING, became, finished, started, write_topic
 from coldlog.errors import UsageError
+from coldlog.indexing.last_run import SINCE, find_last_run, handing_on
+from coldlog.indexing.pipeline import maintain
 from coldlog.indexing.steps import scan_step
-from coldlog.indexing.witness import read_surroundings
+from coldlog.indexing.witness import KEY, find_change, read_surroundings, read_table_states
 from coldlog.runtime.settings import Settings
 from coldlog.tables.damage_reports import add_damage_reports, read_damage_reports
+from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
+from coldlog.tables.delta.row_edits import Row
+from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from cut_runs import copies_behind_each_write, copies_in_order
@@ -118,6 +125,50 @@ def test_tables_equal_those_of_runs_over_everything(begun: Begun, tmp_path: Path
         change(archive)
         _run_both(both_ways, limited, whole, name, partition_count)
     both_ways.repeat(limited)
+
+
+def test_maintenance_leaves_nothing_for_the_next_run(
+    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldlog.upkeep.maintain._HOUR_MS", 1)
+    archive, both_ways, limited = begun.archive, begun.both_ways, begun.warehouse
+    write(archive, PARTITIONS[4], count=4)
+    both_ways.run(limited)
+    remove_first_segment(archive, "one-0")
+    both_ways.run(limited)
+    both_ways.do(maintain, limited)
+    row = read_newest_run(str(limited))
+    assert row is not None
+    assert json.loads(str(row["summary"]))["maintain"]["dropped_segments"] == 1
+    assert both_ways.run(limited), "nothing has changed"
+    whole = begun.copy(tmp_path / "whole")
+    write(archive, PARTITIONS[1], count=5)
+    _run_both(both_ways, limited, whole, "a new segment after maintenance", 1)
+
+
+def test_a_witness_is_handed_on_only_if_it_is_true(spark: SparkSession, begun: Begun) -> None:
+    uri = str(begun.warehouse)
+    warehouse, last = Warehouse(spark=spark, uri=uri), find_last_run(uri)
+    assert last is not None
+
+    def handed_on(*edits: tuple[TableDefinition, Row]) -> dict[str, object]:
+        summary: dict[str, object] = {}
+        with handing_on(uri, last, summary):
+            for table, row in edits:
+                warehouse.append(table, [row])
+        return summary
+
+    row = warehouse.small_rows(SEGMENTS, SEGMENTS.column_names)[0]
+    empty = {"STRING": "", "INT": 0, "BIGINT": 0, "BOOLEAN": True, "DOUBLE": 0.0}
+    result = {each.name: empty.get(each.type) for each in VALIDATION_RESULTS.columns}
+    after = handed_on((VALIDATION_RESULTS, result))
+    assert after[SINCE] == last.full_run_id
+    assert find_change(after[KEY], read_table_states(uri)) is None  # type: ignore[arg-type]  # JSON
+    assert handed_on() == {}, "the tables were changed before"
+    last = replace(last, witness=after[KEY])  # type: ignore[arg-type]  # JSON
+    assert handed_on().keys() == {SINCE, KEY}
+    pending = row | {"segment_id": "another", "index_status": "pending", "build_number": None}
+    assert handed_on((SEGMENTS, pending)) == {}, "there is work for a build"
 
 
 def test_a_run_does_everything_if_anything_else_has_changed(spark: SparkSession, begun: Begun) -> None:
