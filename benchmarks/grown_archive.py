@@ -46,9 +46,9 @@ _LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 
 
 def grown_place(count: int) -> Place:
-    """Return a place of so many segments, ten of which are new; the first call makes and indexes it."""
+    """Return a place of so many segments, in steps of ten thousand; ten are new. The first call makes it."""
     real = _indexed_place()
-    copies = count // (REAL_PARTITIONS * SEGMENTS_A_PARTITION)
+    copies = max(1, count // (REAL_PARTITIONS * SEGMENTS_A_PARTITION))
     archive = CACHE / f"grown-{count}"
     place = replace(real, name=archive.name, archive=archive, segment_count=count, topics=_topics(archive))
     if not place.pristine.exists():

@@ -2,7 +2,8 @@
 
 Rows of `segments` and `partition_metadata` are generated (`generated_tables`), a hundred segments in each partition,
 one record in each. Measured are what a run does with them when nothing has changed (the survey of a build, the serving
-plan, materialize), single lookups, and the size of a row. docs/scale.md computes larger archives from such figures.
+plan, materialize), single lookups, and the size of a row. Then ten new segments are announced in a warehouse of so many
+(`grown_archive`), and run_pipeline runs. docs/scale.md computes larger archives from such figures.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from benchmarks.generated_tables import (
     get_tables,
     time_single_lookups,
 )
+from benchmarks.grown_archive import grown_place
 from benchmarks.measuring import Figure
 from benchmarks.sizes import Sizes
+from benchmarks.small_runs import figures_of
 from benchmarks.spark_job import make_job
 
 from coldlog.indexing.builds.build_work import survey_builds
@@ -41,6 +44,12 @@ def measure_scale(sizes: Sizes) -> Iterator[Figure]:
             yield from _figures(get_tables(session, shape), shape)
     finally:
         session.stop()
+    for count in (sizes.scale_segment_count // 10, sizes.scale_segment_count):
+        place = grown_place(count)
+        try:
+            yield from figures_of(place, sizes.turns)
+        finally:
+            place.bring_back()
 
 
 def _figures(warehouse: Warehouse, shape: TablesShape) -> Iterator[Figure]:

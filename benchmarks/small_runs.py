@@ -131,12 +131,13 @@ def measure_small_runs(sizes: Sizes) -> Iterator[Figure]:
         place = make()
         place.index_without_held_back()
         try:
-            yield from _figures(place, sizes.turns)
+            yield from figures_of(place, sizes.turns)
         finally:
             place.bring_back()
 
 
-def _figures(place: Place, turns: int) -> Iterator[Figure]:
+def figures_of(place: Place, turns: int) -> Iterator[Figure]:
+    """Time a run that finds nothing new and one that finds the segments that were left out, in turns."""
     walls, processors = _seconds_in_turns(place, turns)
     held_back = len(place.held_back)
     for name, what in ((_UNCHANGED, "nothing new"), (_CHANGED, f"{held_back} new")):
