@@ -29,7 +29,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.scan.listing import ArchiveDigest
 from coldlog.indexing.scan.touched import keep_digests, read_kept
 from coldlog.indexing.steps import open_event_source
-from coldlog.indexing.witness import ARCHIVE, EVENTS, KEY, read_table_states
+from coldlog.indexing.witness import ARCHIVE, EVENTS, KEY, read_surroundings, read_table_states
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
@@ -117,7 +117,8 @@ def _grow(place: Place, copies: int, real: Place) -> None:
     keep_digests(uri, archive)
     source = open_event_source(settings)
     assert source is not None
-    summary[KEY] |= {ARCHIVE: archive.digest, EVENTS: source.digest(), **read_table_states(uri)}
+    states = {**read_surroundings(settings), **read_table_states(uri)}
+    summary[KEY] |= {ARCHIVE: archive.digest, EVENTS: source.digest(), **states}
     row = run | {"summary": json.dumps(summary), "run_id": "grown", "started_ms": int(str(run["started_ms"])) + 1}
     commit_rows(f"{uri}/{JOB_RUNS.name}", JOB_RUNS, RowChange(added=[row]))
 

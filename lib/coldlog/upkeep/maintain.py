@@ -135,9 +135,8 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
     log = _log(warehouse, table)
     files_before, bytes_before = _size(log)
     _keep_files(warehouse, table, log, settings.vacuum_after_hours)
-    if table in SORTED_TABLES:
-        sort_files(warehouse, table)
-    elif files_before > 1:
+    is_sorted = table in SORTED_TABLES and sort_files(warehouse, table)
+    if files_before > 1 and not is_sorted:
         with warehouse.commits(), warehouse.encodings(table):
             spark.sql(f"OPTIMIZE {name}")
     removed_files = removed_bytes = 0

@@ -38,25 +38,28 @@ class _File:
     last: tuple[Any, Any]
 
 
-def sort_files(warehouse: Warehouse, table: TableDefinition) -> None:
-    """Join and sort the files that are not in order; the rows stay the same."""
+def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
+    """Join and sort the files that are not in order; the rows stay the same.
+
+    False: that was not done, because only Spark can write the table.
+    """
     location = warehouse.data_location(table)
     files = _list_files(location, table)
     if files is None:
-        return
+        return False
     recent = _out_of_order(files)
     total, recent_rows = (sum(file.rows for file in each) for each in (files, recent))
     chosen = files if recent_rows * _LARGE_SHARE > total else recent
     if len(_out_of_order(chosen)) < 2 and all(file.rows <= FILE_ROWS for file in recent):
-        return
+        return True
     if sum(file.rows for file in chosen) > SORTED_HERE:
         _sort_in_tasks(warehouse, table, total)
-        return
+        return True
     pieces = [read_whole_file(location, file.path, table) for file in chosen]
     rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in table.clustered_by])
     written = [write_file(location, table, rows.slice(at, FILE_ROWS)) for at in range(0, rows.num_rows, FILE_ROWS)]
     with warehouse.commits() as transaction:
-        commit_rearranged(location, table, [file.path for file in chosen], written, transaction)
+        return commit_rearranged(location, table, [file.path for file in chosen], written, transaction)
 
 
 def _list_files(location: str, table: TableDefinition) -> list[_File] | None:
