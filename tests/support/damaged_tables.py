@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -148,11 +149,12 @@ def damaged(path: Path, damage: str, chance: random.Random) -> Iterator[None]:
 
 
 def iter_trials(warehouse: Path, ask: Ask, seed: int, count: int) -> Iterator[Trial]:
-    """Damage a file, ask, put the file back; kinds of files and damages take turns."""
+    """Damage a file, ask, put the file back; kinds of files take turns, and so do damages of each."""
     chance, files = random.Random(seed), [each for each in list_damageable(warehouse) if each.stat().st_size]
     names, kinds = sorted(DAMAGES), sorted({_kind_of(each) for each in files})
     for number in range(count):
-        kind, damage = kinds[number // len(names) % len(kinds)], names[number % len(names)]
+        turn, kind_number = divmod(number, len(kinds))
+        kind, damage = kinds[kind_number], names[(turn + kind_number) % len(names)]
         path = chance.choice([each for each in files if _kind_of(each) == kind])
         trial = Trial(path=path, damage=damage, has_checksums=any("checksums" in each for each in kinds))
         with damaged(path, damage, chance):
@@ -184,15 +186,15 @@ def fetched_tables(uri: str, places: Sequence[tuple[str, int]]) -> str:
         tables.close()
 
 
-def read_archived(uri: str, archive: str, places: Sequence[tuple[str, int]]) -> list[dict[str, object]]:
+def read_archived(uri: str, archive: str, places: Sequence[tuple[str, int]]) -> pa.Table:
     """The records of these partitions, as the data source's planner and tasks read them."""
-    rows: list[dict[str, object]] = []
+    batches: list[pa.RecordBatch] = []
     for topic, partition in places:
         assign = f'{{"{topic}":[{partition}]}}'
         options = read_options({"warehouse.uri": uri, "archive.uri": archive, "assign": assign})
         tasks, reader = plan_reading(options, RecordFilter()), open_reader(options, lambda _: None)
-        rows += [row for task in tasks for batch in reader.iter_rows(task) for row in batch.to_pylist()]
-    return rows
+        batches += [batch for task in tasks for batch in reader.iter_rows(task)]
+    return pa.Table.from_batches(batches)
 
 
 def function_answers(spark: SparkSession, uri: str, questions: Sequence[Question]) -> list[object]:

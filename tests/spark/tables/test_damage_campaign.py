@@ -64,9 +64,9 @@ WAYS: dict[str, tuple[Callable[[SparkSession, str, str], Ask], int]] = {
     "offsets": (_offsets, 1),
     "fetches": (_fetches, 1),
     "records": (_records, 1),
-    "functions": (_functions, 5),
+    "functions": (_functions, 8),
 }
-"""How to ask, and by how many fewer trials, because they take longer."""
+"""How to ask, and by how many fewer trials, because they take longer; at least one of each kind of file."""
 
 
 @pytest.mark.parametrize("has_checksums", [True, False], ids=["with checksums", "as in an object store"])
