@@ -62,6 +62,24 @@ def zstd_encrypted_uri(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def aiven_uri(request: pytest.FixtureRequest) -> str:
+    """Two archives of Aiven's plugin as one, in `archive` beside the warehouse, with their metadata topics."""
+    return _uri(request, "aiven")
+
+
+@pytest.fixture(scope="session")
+def aiven_shallow_uri(request: pytest.FixtureRequest) -> str:
+    """What Aiven's plugin encrypted, at batch depth."""
+    return _uri(request, "aiven-shallow")
+
+
+@pytest.fixture(scope="session")
+def aiven_sidecar_uri(request: pytest.FixtureRequest) -> str:
+    """What Aiven's plugin compressed, at sidecar depth."""
+    return _uri(request, "aiven-sidecar")
+
+
+@pytest.fixture(scope="session")
 def clusters_uri(request: pytest.FixtureRequest) -> str:
     """The archives of all golden clusters with their metadata topics, as one, in `archive` beside the warehouse."""
     return _uri(request, "clusters")
@@ -121,6 +139,24 @@ def golden_sidecar(spark: SparkSession, golden_sidecar_uri: str) -> Warehouse:
 def zstd_encrypted(spark: SparkSession, zstd_encrypted_uri: str) -> Warehouse:
     """`zstd_encrypted_uri` as a warehouse."""
     return _open(spark, zstd_encrypted_uri)
+
+
+@pytest.fixture(scope="session")
+def aiven(spark: SparkSession, aiven_uri: str) -> Warehouse:
+    """`aiven_uri` as a warehouse."""
+    return _open(spark, aiven_uri)
+
+
+@pytest.fixture(scope="session")
+def aiven_shallow(spark: SparkSession, aiven_shallow_uri: str) -> Warehouse:
+    """`aiven_shallow_uri` as a warehouse."""
+    return _open(spark, aiven_shallow_uri)
+
+
+@pytest.fixture(scope="session")
+def aiven_sidecar(spark: SparkSession, aiven_sidecar_uri: str) -> Warehouse:
+    """`aiven_sidecar_uri` as a warehouse."""
+    return _open(spark, aiven_sidecar_uri)
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting
-from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
-from coldlog.archive.open_archive import open_archive
+from aiven_sample import AIVEN_SAMPLE, keys_setting
+from aiven_worlds import build_aiven, build_aiven_shallow, build_aiven_sidecar, keys_named, open_variant
 from coldlog.model.states import IndexDepth
 from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
 from grown_mirror import build_grown_mirror
@@ -49,11 +47,8 @@ def _golden_sidecar(spark: SparkSession, folder: Path) -> None:
 
 def _zstd_encrypted(spark: SparkSession, folder: Path) -> None:
     variant = "zstd-encrypted"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ENVIRONMENT_VARIABLE, keys_setting(variant))
-        patch.setitem(spark.sparkContext.environment, ENVIRONMENT_VARIABLE, keys_setting(variant))
-        archive = open_archive(str(archive_of(variant)), "aiven")
-        run_pipeline(spark, archive, folder / "warehouse", metadata=AIVEN_SAMPLE / variant / "rlmm")
+    with keys_named(spark, keys_setting(variant)):
+        run_pipeline(spark, open_variant(variant), folder / "warehouse", metadata=AIVEN_SAMPLE / variant / "rlmm")
 
 
 def _clusters(spark: SparkSession, folder: Path) -> None:
@@ -68,6 +63,9 @@ WORLDS: dict[str, Callable[[SparkSession, Path], None]] = {
     "golden-with-events": _golden_with_events,
     "golden-sidecar": _golden_sidecar,
     "zstd-encrypted": _zstd_encrypted,
+    "aiven": build_aiven,
+    "aiven-shallow": build_aiven_shallow,
+    "aiven-sidecar": build_aiven_sidecar,
     "clusters": _clusters,
     "stages": build_stages,
     "written": build_written,

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import shutil
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +19,11 @@ from aiven_sample import (
     key_files,
     keys_setting,
     true_answers,
-    true_partitions,
     true_segments,
 )
-from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, list_key_ids
+from aiven_worlds import SHALLOW, SIDECAR, TOGETHER, keys_named, open_variant
+from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout
-from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore, ReadRange
 from coldlog.formats.limits import DecodeLimits
@@ -39,7 +33,6 @@ from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
-from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -47,79 +40,18 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.sql_names import register_tables
-from coldlog.upkeep.expectation_suites import load_suites
-from coldlog.upkeep.validate import validate_tables
 from golden_warehouse import build_settings, run_pipeline
 from table_contents import rows_in
 
-TOGETHER = ("plain", "faults")
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 
 
-@contextmanager
-def keys_named(spark: SparkSession, setting: str) -> Iterator[None]:
-    """Set the variable in this process and in Spark's workers, which get their environment from the driver."""
-    context = spark.sparkContext
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ENVIRONMENT_VARIABLE, setting)
-        patch.setitem(context.environment, ENVIRONMENT_VARIABLE, setting)
-        yield
-
-
-def open_variant(variant: str) -> ArchiveLayout:
-    return open_archive(str(archive_of(variant)), "aiven")
-
-
-def write_log_starts(path: Path, *variants: str) -> Path:
-    """Write the log starts that the brokers reported; an archive does not show what DeleteRecords deleted."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["topic", "partition", "log_start_offset"])
-        for row in (row for variant in variants for row in true_partitions(variant)):
-            earliest: dict[str, int] = row["earliest"]  # type: ignore[assignment]
-            writer.writerow([row["topic"], row["partition"], earliest["offset"]])
-    return path
-
-
-def index(spark: SparkSession, variant: str, folder: Path, depth: IndexDepth = IndexDepth.RECORD) -> Warehouse:
-    """Index the archive of a variant with its metadata topic."""
-    with keys_named(spark, keys_setting(variant)):
-        return run_pipeline(
-            spark,
-            open_variant(variant),
-            folder / "warehouse",
-            log_start_offsets=write_log_starts(folder / "log_starts.csv", variant),
-            metadata=AIVEN_SAMPLE / variant / "rlmm",
-            settings=build_settings(depth),
-        )
-
-
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archives of two brokers as one, with their metadata topics. They have no topic in common."""
-    folder = tmp_path_factory.mktemp("together")
-    for number, variant in enumerate(TOGETHER):
-        shutil.copytree(archive_of(variant), folder / "archive", dirs_exist_ok=True)
-        for partition in (0, 1):
-            copied = AIVEN_SAMPLE / variant / "rlmm" / f"{METADATA_TOPIC}-{partition}"
-            shutil.copytree(copied, folder / "metadata" / f"{METADATA_TOPIC}-{2 * number + partition}")
-    write_log_starts(folder / "log_starts.csv", *TOGETHER)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def announced(spark: SparkSession, together: Path) -> Warehouse:
-    """Both archives, indexed with their metadata topics."""
-    archive, log_starts = open_archive(str(together / "archive"), "aiven"), together / "log_starts.csv"
-    metadata = together / "metadata"
-    return run_pipeline(spark, archive, together / "announced", log_start_offsets=log_starts, metadata=metadata)
-
-
-@pytest.fixture(scope="module")
-def listed(spark: SparkSession, together: Path) -> Warehouse:
-    """Both archives, indexed without their metadata topics."""
-    archive, log_starts = open_archive(str(together / "archive"), "aiven"), together / "log_starts.csv"
-    return run_pipeline(spark, archive, together / "listed", log_start_offsets=log_starts)
+def listed(spark: SparkSession, aiven_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Both archives of `aiven`, indexed without their metadata topics."""
+    folder = Path(aiven_uri).parent
+    archive, location = open_archive(str(folder / "archive"), "aiven"), tmp_path_factory.mktemp("listed") / "warehouse"
+    return run_pipeline(spark, archive, location, log_start_offsets=folder / "log_starts.csv")
 
 
 def segments_of(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
@@ -169,24 +101,24 @@ def expected_facts(true: TrueAnswer) -> tuple[int | None, int | None, int | None
 
 
 @pytest.mark.parametrize("variant", TOGETHER)
-def test_segments_and_answers_equal_those_of_the_broker(announced: Warehouse, variant: str) -> None:
-    require_true_segments(announced, variant)
-    require_true_answers(announced, variant)
+def test_segments_and_answers_equal_those_of_the_broker(aiven: Warehouse, variant: str) -> None:
+    require_true_segments(aiven, variant)
+    require_true_answers(aiven, variant)
 
 
-def test_only_unfinished_copies_are_discrepancies_and_every_suite_holds(announced: Warehouse) -> None:
-    require_sound_tables(announced, {"copy_unfinished": 3})
+def test_only_unfinished_copies_are_discrepancies(aiven: Warehouse) -> None:
+    require_sound_tables(aiven, {"copy_unfinished": 3})
 
 
-def test_at_sidecar_depth_compressed_chunks_give_the_answers_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
+def test_at_sidecar_depth_compressed_chunks_give_the_answers_of_the_broker(aiven_sidecar: Warehouse) -> None:
     """A build reads manifests and small files. A lookup reads the chunks in which its interval lies."""
-    warehouse = index(spark, "zstd", tmp_path, IndexDepth.SIDECAR)
-    require_true_segments(warehouse, "zstd")
+    warehouse = aiven_sidecar
+    require_true_segments(warehouse, SIDECAR)
     assert {row["served_index_depth"] for row in segments_of(warehouse).values()} == {"sidecar"}
-    store, batches = counted_reads("zstd")
-    require_true_answers(warehouse, "zstd", LookupOptions(batches=batches))
+    store, batches = counted_reads(SIDECAR)
+    require_true_answers(warehouse, SIDECAR, LookupOptions(batches=batches))
     require_sound_tables(warehouse, {})
-    queries = [each for each in true_answers("zstd") if each["in_archive"]][::37]
+    queries = [each for each in true_answers(SIDECAR) if each["in_archive"]][::37]
     with OffsetReader(warehouse.uri, LookupOptions(batches=batches)) as reader:
         for query in queries:
             reads = reads_of_lookup(reader, store, query)
@@ -194,12 +126,10 @@ def test_at_sidecar_depth_compressed_chunks_give_the_answers_of_the_broker(spark
 
 
 def require_sound_tables(warehouse: Warehouse, discrepancies: dict[str, int]) -> None:
-    """Check quarantine, discrepancies and expectations. A stored size that differs from the announced one is no
-    discrepancy: chunks are compressed or encrypted."""
+    """Check quarantine and discrepancies. A stored size that differs from the announced one is no discrepancy: chunks
+    are compressed or encrypted. tests/spark/upkeep/test_validate.py checks the expectations."""
     assert len(rows_in(warehouse, QUARANTINE)) == 0
     assert Counter(row["kind"] for row in rows_in(warehouse, DISCREPANCIES)) == discrepancies
-    validated = validate_tables(warehouse, load_suites(), is_full=True)
-    assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
 
 
 def counted_reads(variant: str) -> tuple[MemoryStore, BatchReader]:
@@ -218,15 +148,17 @@ def reads_of_lookup(reader: OffsetReader, store: MemoryStore, query: TrueAnswer)
     return store.reads
 
 
-def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = index(spark, "encrypted", tmp_path, IndexDepth.BATCH)
-    require_true_segments(warehouse, "encrypted")
-    open_layout = partial(open_archive, str(archive_of("encrypted")), "aiven")
-    with keys_named(spark, keys_setting("encrypted")):
+def test_at_batch_depth_a_lookup_decrypts_the_chunks_of_one_batch(
+    spark: SparkSession, aiven_shallow: Warehouse
+) -> None:
+    warehouse = aiven_shallow
+    require_true_segments(warehouse, SHALLOW)
+    open_layout = partial(open_archive, str(archive_of(SHALLOW)), "aiven")
+    with keys_named(spark, keys_setting(SHALLOW)):
         options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=LIMITS))
-        require_true_answers(warehouse, "encrypted", options)
-        store, counted = counted_reads("encrypted")
-        queries = [each for each in true_answers("encrypted") if each["in_archive"]][::37]
+        require_true_answers(warehouse, SHALLOW, options)
+        store, counted = counted_reads(SHALLOW)
+        queries = [each for each in true_answers(SHALLOW) if each["in_archive"]][::37]
         with OffsetReader(warehouse.uri, LookupOptions(batches=counted)) as reader:
             for query in queries:
                 manifest, log = reads_of_lookup(reader, store, query)
