@@ -38,13 +38,14 @@ JOBS: dict[str, Callable[[Job], object]] = {
     "validate_tables": pipeline.validate,
     "maintain_tables": pipeline.maintain,
 }
-MOST = {
-    "empty": (Work(0, 0, 2), Work(0, 0, 2), Work(0, 0, 2), Work(15, 12, 2), Work(23, 0, 3), Work(7, 0, 3)),
-    "unchanged": (Work(0, 0, 2), Work(0, 0, 2), Work(0, 0, 2), Work(15, 12, 2), Work(28, 0, 3), Work(12, 0, 4)),
-    "changed": (Work(0, 0, 3), Work(0, 0, 5), Work(0, 0, 6), Work(12, 12, 2), Work(28, 0, 3), Work(32, 0, 9)),
+MOST: dict[str, tuple[Work | None, ...]] = {
+    "empty": (Work(0, 0, 2), Work(0, 0, 2), Work(0, 0, 2), None, None, Work(8, 0, 3)),
+    "unchanged": (Work(0, 0, 2), Work(0, 0, 2), Work(0, 0, 2), Work(15, 12, 2), None, Work(5, 0, 3)),
+    "changed": (Work(0, 0, 3), Work(0, 0, 5), Work(0, 0, 6), Work(12, 12, 2), Work(28, 0, 3), Work(26, 0, 8)),
 }
 """For an archive without segments, one of two that are indexed, and one with a third; in the order of `JOBS`. Each job
-commits the begin and the end of its run to `job_runs`."""
+commits the begin and the end of its run to `job_runs`. None: not run, because the job reads and plans the same as in a
+later state, for ten seconds of a processor."""
 
 
 def test_a_job_does_no_more_than_this(spark: SparkSession, tmp_path: Path) -> None:
@@ -59,22 +60,19 @@ def test_a_job_does_no_more_than_this(spark: SparkSession, tmp_path: Path) -> No
             call(Job(spark=spark, settings=settings, arguments=Namespace(fail_on="error", full=False), console=console))
         return Work(jobs=work.jobs, table_scans=work.table_scans, commits=_commit_count(warehouse) - before)
 
-    def run_each() -> dict[str, Work]:
-        return {name: run(call) for name, call in JOBS.items()}
+    def find_excess(state: str) -> dict[tuple[str, str], tuple[Work, Work]]:
+        pairs = ((name, most, run(JOBS[name])) for name, most in zip(JOBS, MOST[state], strict=True) if most)
+        return {
+            (state, name): (work, most) for name, most, work in pairs if work.jobs > most.jobs or work[1:] != most[1:]
+        }
 
     run(pipeline.run_pipeline)
-    found = {"empty": run_each()}
+    wrong = find_excess("empty")
     write_archive(archive, {PARTITION: [_segment(0), _segment(10)]})
     run(pipeline.run_pipeline)
-    found["unchanged"] = run_each()
+    wrong |= find_excess("unchanged")
     write_archive(archive, {PARTITION: [_segment(0), _segment(10), _segment(20)]})
-    found["changed"] = run_each()
-    wrong = {
-        (state, name): (work, most)
-        for state, works in found.items()
-        for (name, work), most in zip(works.items(), MOST[state], strict=True)
-        if work.jobs > most.jobs or work[1:] != most[1:]
-    }
+    wrong |= find_excess("changed")
     assert wrong == {}
 
 
