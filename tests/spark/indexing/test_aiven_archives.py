@@ -31,7 +31,6 @@ from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
@@ -39,8 +38,8 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.sql_names import register_tables
 from golden_warehouse import build_settings, run_pipeline
+from problems_view import problems_of
 from table_contents import rows_in
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
@@ -222,10 +221,7 @@ def build(warehouse: Warehouse, variant: str, *, retry_quarantined: bool = False
 
 def advice(warehouse: Warehouse) -> set[str]:
     """The advice in `archive_problems`."""
-    register_tables(warehouse)
-    register_functions(warehouse.spark)
-    problems = warehouse.spark.table("coldlog.archive_problems")
-    return {row["advice"] for row in problems.where("severity = 'error'").collect()}
+    return {row["advice"] for row in problems_of(warehouse).where("severity = 'error'").collect()}
 
 
 def require_no_secret(location: Path, variant: str) -> None:

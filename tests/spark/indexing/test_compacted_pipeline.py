@@ -15,13 +15,12 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.indexing.events.read_events import read_events
-from coldlog.lookups.functions import register_functions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.sql_names import register_tables
 from golden_warehouse import log_segments_source, run_pipeline
+from problems_view import problems_of
 
 KEY_A_STATE, KEY_FOR_UPDATES, TRUNCATED = "key.a.state", "key.for.updates", "truncated"
 
@@ -109,9 +108,7 @@ def test_archive_is_indexed_from_a_compacted_or_truncated_topic(spark: SparkSess
     answers = find_offsets_for_timestamps(warehouse, requests_from_rows([(name, 0, at) for name, at in asked]))
     assert answers.column("offset").to_pylist() == [9, 17, None, 1]
 
-    register_tables(warehouse)
-    register_functions(spark)
-    problems = spark.table("coldlog.archive_problems").collect()
+    problems = problems_of(warehouse).collect()
     assert sorted((row["topic"], row["start_offset"], row["kind"]) for row in problems) == [
         (METADATA_TOPIC, 2, "events_lost"),
         (KEY_A_STATE, 24, "copy_unfinished"),

@@ -20,12 +20,11 @@ from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.scan.listing import list_directories
 from coldlog.indexing.scan.scan import scan_segments
-from coldlog.lookups.functions import register_functions
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.sql_names import register_tables
 from golden_warehouse import log_segments_source
+from problems_view import problems_of
 from table_contents import rows_in
 
 STEM = f"{0:020d}"
@@ -93,9 +92,7 @@ def test_bad_directories_of_a_mirror_are_reported_and_their_rows_stay(
     assert (summary.new_count, summary.gone_count, summary.unlisted_count) == (1, 1, 4)
     assert _statuses(tables) == before | {("late", 0): ("pending", True), ("sound", 0): ("gone", False)}
     why = _unrecognized(tables)
-    register_tables(tables)
-    register_functions(spark)
-    problems = spark.table("coldlog.archive_problems").where("kind = 'not_listed'").collect()
+    problems = problems_of(tables).where("kind = 'not_listed'").collect()
     assert {row["severity"] for row in problems} == {"error"}
     assert {row["found"] for row in problems} == {f"{name}-0: {why[f'{name}-0']}" for name in DAMAGES}
     assert told[0] == ("4 partition directories could not be listed; the rows of their segments stay unchanged:")
