@@ -49,13 +49,15 @@ def test_spark_and_plain_commits_write_one_table_in_turn(spark: SparkSession, ru
     spark.sql(f"OPTIMIZE {name}")
     _plainly(runs, RowChange(where={"run_id": "c"}, values={"outcome": "failed"}))
     spark.sql(f"DELETE FROM {name} WHERE run_id = 'd'")
-    # Past a checkpoint of either.
+    # Past a checkpoint of either: Spark writes that of version 10, and a plain commit that of version 20.
+    assert runs.newest_version(JOB_RUNS) == 10
     while runs.newest_version(JOB_RUNS) < 20:
         _plainly(runs, RowChange(where={"run_id": "b"}, values={"outcome": "running"}))
-        runs.merge(JOB_RUNS, runs.local(JOB_RUNS, [run_row("b", outcome="failed")]))
-    assert {path.name[19:21] for path in Path(location, "_delta_log").glob("*.checkpoint.parquet")} == {"0."}
+    runs.merge(JOB_RUNS, runs.local(JOB_RUNS, [run_row("b", outcome="failed")]))
+    _plainly(runs, RowChange(where={"run_id": "b"}, values={"outcome": "killed"}))
+    assert {path.name[18:21] for path in Path(location, "_delta_log").glob("*.checkpoint.parquet")} == {"10.", "20."}
     runs.append(JOB_RUNS, runs.local(JOB_RUNS, [run_row("e")]))
-    assert _outcomes(runs) == {"a": "killed", "b": "failed", "c": "failed", "e": "running"}
+    assert _outcomes(runs) == {"a": "killed", "b": "killed", "c": "failed", "e": "running"}
     check_log(location)
     described = spark.sql(f"DESCRIBE DETAIL {name}").head()
     assert described is not None
