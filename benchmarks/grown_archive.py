@@ -34,11 +34,14 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.data_files import DataFile
 from coldlog.tables.delta.plain_commit import commit_files, commit_rearranged, commit_rows, write_file
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.run_rows import read_newest_run
-from coldlog.tables.delta.table_files import list_table_files, read_whole_file
+from coldlog.tables.delta.small_table import SmallTable
+from coldlog.tables.delta.table_files import list_table_files, read_whole_file, table_state
 
 REAL_PARTITIONS, SEGMENTS_A_PARTITION = 10, 1_000
 _FILE_ROWS = 25_000
@@ -115,6 +118,12 @@ def _grow(place: Place, copies: int, real: Place) -> None:
             directories.append(replace(each, directory=there))
     archive = ArchiveDigest.of(directories, ())
     keep_digests(uri, archive)
+    position: dict[str, object] = {
+        "metadata_partition": 0, "last_offset": copies * count - 1, "value": last[0], "has_problem": False,
+        "event_count": copies * count, "last_event_offset": copies * count - 1, "lost_offsets": [],
+        "events_state": table_state(f"{uri}/{SEGMENT_EVENTS.name}", SEGMENT_EVENTS),
+    }  # fmt: skip
+    SmallTable(uri=uri, table=METADATA_POSITIONS).replace_all([position])
     source = open_event_source(settings)
     assert source is not None
     states = {**read_surroundings(settings), **read_table_states(uri)}
@@ -154,7 +163,7 @@ def _repeat(location: str, table: TableDefinition, copies: int, events: int) -> 
         return
     rows = pa.concat_tables([read_whole_file(location, path, table) for path in files.paths])
     rows = rows.sort_by([(name, "ascending") for name in table.clustered_by])
-    written, waiting = [], list[pa.Table]()
+    written, waiting = list[DataFile](), list[pa.Table]()
     for copy in range(copies):
         # The events of the real partitions are behind all others.
         waiting.append(_copy_of(rows, table, copy, events * ((copy or copies) - 1)))
@@ -165,7 +174,7 @@ def _repeat(location: str, table: TableDefinition, copies: int, events: int) -> 
     commit_rearranged(location, table, files.paths, [])
 
 
-def _write(location: str, table: TableDefinition, rows: pa.Table) -> Iterator[object]:
+def _write(location: str, table: TableDefinition, rows: pa.Table) -> Iterator[DataFile]:
     rows = rows.sort_by([(name, "ascending") for name in table.clustered_by])
     for at in range(0, rows.num_rows, _FILE_ROWS):
         yield write_file(location, table, rows.slice(at, _FILE_ROWS))

@@ -99,7 +99,7 @@ def witness_of_run(
     settings: Settings,
     surroundings: Witness,
     summary: Mapping[str, Any],
-    partitions: frozenset[tuple[str, int]] | None,
+    partitions: frozenset[tuple[str, int]] | None = None,
 ) -> Witness | None:
     """Return the witness of a run from the summaries of its steps; None if the next run has to do every step.
 

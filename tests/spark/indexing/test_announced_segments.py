@@ -108,8 +108,8 @@ def test_fold_equals_kafkas_cache_and_bridges_missing_events(spark: SparkSession
         (row["topic"], row["partition"], row["topic_id"], row["segment_id"]): {name: row[name] for name in columns}
         for row in rows
     }
-    events = read_limited_events(replace(warehouse, partitions=chosen), EVENT_COLUMNS)
-    folded = announced_here(events, chosen)
+    of_chosen = read_limited_events(replace(warehouse, partitions=chosen), EVENT_COLUMNS)
+    folded = announced_here(of_chosen, chosen)
     assert folded is not None
     assert {key[:2] for key in folded} == {(row["topic"], row["partition"]) for row in some}
     assert len(folded) == len(some)

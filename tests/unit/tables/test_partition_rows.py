@@ -91,7 +91,8 @@ def test_files_are_chosen_by_their_statistics() -> None:
     )
 
     def files(*wanted: tuple[str, int]) -> list[str]:
-        return WantedPartitions.of(wanted).files(actions)["path"].to_pylist()
+        paths: list[str] = WantedPartitions.of(wanted).files(actions)["path"].to_pylist()
+        return paths
 
     assert files(("b", 5)) == ["all", "b to c", "unknown"]
     assert files(("c", 2)) == ["all", "c only", "unknown"]
