@@ -109,7 +109,7 @@ class Place:
     @property
     def settings(self) -> list[str]:
         settings = [f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}", "index.depth=batch"]
-        settings.append("scan.full_listing_hours=720")  # no directory is due while it is measured
+        settings.append("scan.full_listing_hours=1e7")  # no directory is due while it is measured
         return settings + ([] if self.topics is None else [f"metadata.uri={self.topics / 'now'}"])
 
     def run_command(self) -> list[str]:
