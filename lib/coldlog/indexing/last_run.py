@@ -47,7 +47,7 @@ def find_last_run(uri: str) -> LastRun | None:
 
 @contextmanager
 def handing_on(uri: str, last: LastRun | None, summary: dict[str, object]) -> Iterator[None]:
-    """Wrap a job that changes no row that a run depends on: hand the witness of the last run on in its `summary`.
+    """Hand the witness of the last run on in the `summary` of a job that changes no row that a run depends on.
 
     The witness gets the versions that the job leaves. It is lost if the tables had changed before, or if the job leaves
     work for a build.

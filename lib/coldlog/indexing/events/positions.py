@@ -69,8 +69,8 @@ def read_positions(warehouse: Warehouse, *, has_values: bool = True) -> Position
 
 
 def advance_positions(warehouse: Warehouse, before: Positions, new_rows: Iterable[Row]) -> None:
-    """Bring what is kept up to date after these rows, which are behind `before`, were appended to `segment_events`.
-    If nothing is kept, nothing is done."""
+    """Add new rows of `segment_events` to the kept positions. The rows are behind `before`. If nothing is kept, do
+    nothing."""
     if _read_kept_rows(warehouse):
         schema = pa.schema([SEGMENT_EVENTS.arrow_schema.field(name) for name in _NEEDED])
         rows = [{name: row.get(name) for name in _NEEDED} for row in new_rows]
@@ -158,7 +158,7 @@ def _table(warehouse: Warehouse) -> SmallTable:
 
 
 def _read_kept_rows(warehouse: Warehouse) -> list[Any]:
-    """Read what is kept, if it can be read: all of it follows from the events."""
+    """Read what is kept; nothing if the table is damaged, because all of it follows from the events."""
     try:
         return _table(warehouse).read()
     except ColdlogError:
