@@ -94,8 +94,10 @@ def test_a_lookup_that_hangs_is_timed_out_and_the_next_one_is_answered(
     asked = [("orders", 0, 1_700_042_400_000)]
     threads = f"remote.log.offset.reader.threads={_THREADS}"
     with serving(tmp_path / "notes", golden_bucket.uri("warehouse"), golden_archive, threads) as endpoint:
+        deadline = time.monotonic() + _PATIENCE_MS / 1000
         with connected(endpoint.port) as client:
-            assert _fetched(client, "orders") == {"orders": (0, True)}  # The tables of fetches are open now.
+            while _fetched(client, "orders") != {"orders": (0, True)}:  # Then the tables of fetches are open.
+                assert time.monotonic() < deadline
         s3_access.strikes = lambda request: request.is_get and "/time_index/" in request.path
         s3_access.faults = [Fault(hangs=True)] * 1000
         for _ in range(_THREADS + 1):

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -16,6 +17,7 @@ from uuid import uuid4
 from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.formats.kafka.indexed_batches import load_check
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.damage.reported_damage import reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions
@@ -213,6 +215,8 @@ async def _run(
             context.port = port
         keeping = await _join_nodes(context, settings)
         job.console.note(f"listening on {listen[0]}:{port}; clients are told {context.host}:{context.port}")
+        # It is ready before this has ended. Without it, the first fetch would wait for it.
+        threading.Thread(target=load_check, name="load", daemon=True).start()
         refreshing = asyncio.create_task(_refresh(context, settings))
         await ended.wait()
         limit_end(settings.drain_seconds)

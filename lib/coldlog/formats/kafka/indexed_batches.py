@@ -46,6 +46,13 @@ def are_indexed_batches(
     )
 
 
+def load_check() -> None:
+    """Load what `are_indexed_batches` is compiled to: its first call takes a second."""
+    none = np.empty(0, dtype=np.int64)
+    empty = {"positions": none, "sizes": none, "base_offsets": none, "last_offsets": none}
+    are_indexed_batches(memoryview(bytearray()), position=0, next_offset=0, max_batch_bytes=1, **empty)
+
+
 @numba.njit(cache=True, nogil=True)
 def _are_sound(content, position, next_offset, max_batch_bytes, positions, sizes, base_offsets, last_offsets, address):  # type: ignore[no-untyped-def]  # numba infers it; one loop
     at, end, allowed_from = np.int64(0), len(content), next_offset

@@ -23,9 +23,9 @@ from pyarrow import fs
 from coldlog.archive.stores.s3_environment import (
     DEFAULT_REGION,
     create_s3_client,
-    create_s3_file_system,
     s3_credentials,
     s3_endpoint,
+    shared_s3_file_system,
 )
 from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_for, status_of
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
@@ -230,7 +230,7 @@ def file_opener(location: str) -> Opener:
     `create_s3_file_system`."""
     place = bucket_and_prefix(location)
     if place is not None:
-        files = create_s3_file_system()
+        files = shared_s3_file_system()
         prefix = "/".join(part for part in place if part)
         # Parquet's reader requests exactly what it needs; with its cache, s3fs would read tens of megabytes more.
         return lambda path: pa.PythonFile(files.open(f"{prefix}/{path}", "rb", cache_type="none"), mode="r")
