@@ -26,6 +26,12 @@ from coldlog.tables.definitions.segments import listed_segment, required_integer
 if TYPE_CHECKING:
     from coldlog.formats.kafka.record_batch import Int64Column
 
+_BATCH = bytes.fromhex(
+    "000000000000000000000038000000000227190a0400000000000000000000000000000000000000000000"
+    "ffffffffffffffffffffffffffff000000010c000000010000"
+)
+"""One record without key and value, at offset and time 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchStairs:
@@ -64,21 +70,8 @@ class BatchReader:
         Raise `ArchiveError` for damage and for another batch than the indexed one, `RetriableError` if the archive does
         not answer.
         """
-        # Imported here, because compiled functions take longer to import than most answers.
-        from coldlog.formats.kafka.record_batch import read_batch_headers
-        from coldlog.formats.kafka.sections import SectionReader
-        from coldlog.index.stairs import RunningMaximum, find_stairs
-
         window = self._opened().read_log_range(listed_segment(segment), batch.position, batch.size_bytes)
-        read = read_batch_headers(
-            window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=self.limits.max_batch_bytes
-        )
-        _require_indexed(batch, len(window), [int(each) for each in read.headers.base_offset])
-        running = RunningMaximum(counted_from_offset=batch.counted_from_offset)
-        for sections in SectionReader(limits=self.limits).iter_sections(window, read.headers, batch.position):
-            stairs, _ = find_stairs(sections, read.headers, running)
-            return BatchStairs(stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0]))
-        return BatchStairs(np.empty(0, np.int64), np.empty(0, np.int64), -1)
+        return _find_stairs(window, batch, self.limits)
 
     def search_interval(
         self, segment: Mapping[str, object], interval: FoundInterval, timestamps_ms: Sequence[int]
@@ -103,6 +96,31 @@ class BatchReader:
             return self.open_layout()
         except UsageError as unusable:
             raise RetriableError(f"the archive cannot be opened: {unusable}") from unusable
+
+
+def load_decoder() -> None:
+    """Load what reading an archive takes, before processes are forked: each of them would need a second for it."""
+    import coldlog.archive.open_archive  # noqa: F401 - loads the layouts
+
+    batch = FoundBatch(position=0, size_bytes=len(_BATCH), base_offset=0, counted_from_offset=0)
+    _find_stairs(memoryview(_BATCH), batch, DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20))
+
+
+def _find_stairs(window: memoryview, batch: FoundBatch, limits: DecodeLimits) -> BatchStairs:
+    # Imported here, because compiled functions take longer to import than most answers.
+    from coldlog.formats.kafka.record_batch import read_batch_headers
+    from coldlog.formats.kafka.sections import SectionReader
+    from coldlog.index.stairs import RunningMaximum, find_stairs
+
+    read = read_batch_headers(
+        window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=limits.max_batch_bytes
+    )
+    _require_indexed(batch, len(window), [int(each) for each in read.headers.base_offset])
+    running = RunningMaximum(counted_from_offset=batch.counted_from_offset)
+    for sections in SectionReader(limits=limits).iter_sections(window, read.headers, batch.position):
+        stairs, _ = find_stairs(sections, read.headers, running)
+        return BatchStairs(stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0]))
+    return BatchStairs(np.empty(0, np.int64), np.empty(0, np.int64), -1)
 
 
 def _open_until(open_layout: Callable[[], ArchiveLayout], deadline: float) -> ArchiveLayout:

@@ -96,6 +96,7 @@ class PartitionWork:
 
     where: Indices
     run: Callable[[float | None], Answers]
+    reads_archive: bool
 
 
 class ListOffsets:
@@ -192,7 +193,7 @@ class ListOffsets:
             return self._as_gaps_allow(answers)
 
         all_places = np.arange(questions.count)
-        return found, PartitionWork(all_places, _as_answer(run, questions.count))
+        return found, PartitionWork(all_places, _as_answer(run, questions.count), reads_archive=self._can_read(batches))
 
     def _read_batches(
         self, facts: PartitionFacts, questions: PartitionQuestions, found: Answers, batches: list[ArchiveQuestion]
@@ -205,7 +206,10 @@ class ListOffsets:
             return self._as_gaps_allow(_without_local(facts, questions, found)).take(waiting)
 
         answers = self._as_gaps_allow(_without_local(facts, questions, found.copy() if batches else found))
-        return answers, PartitionWork(waiting, run) if batches else None
+        return answers, PartitionWork(waiting, run, reads_archive=self._can_read(batches)) if batches else None
+
+    def _can_read(self, batches: list[ArchiveQuestion]) -> bool:
+        return bool(batches) and self._batches is not None
 
     def _read(self, batches: list[ArchiveQuestion], found: Answers, deadline: float | None) -> None:
         reader = None if self._batches is None else self._batches.until(deadline)

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import RetriableError
+from coldlog.lookups.batch_lookup import load_decoder
 from coldlog.lookups.deadlines import NoResult, Piece, end_with_parent, run_pieces
 from coldlog.lookups.list_offsets import ListOffsets, PartitionWork
 from coldlog.lookups.questions import Answers, Indices, Questions
@@ -190,6 +191,8 @@ def _iter_answers(
 ) -> Iterator[tuple[Indices, Answers]]:
     with _AnswerSender(connection, len(deadlines)) as sender:
         work = open_lookup().answer_from_tables(questions, sender.add)
+    if any(partition.reads_archive for partition in work):
+        load_decoder()
     last = [float(deadlines[partition.where].max()) for partition in work]
     pieces = [Piece(partial(partition.run, deadline), deadline) for partition, deadline in zip(work, last, strict=True)]
     for number, result in run_pieces(pieces, most_at_once):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,32 @@ from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode
 from empty_index import asked, empty_index
+
+_READS_AN_ARCHIVE = """
+import os, sys, time
+import numpy as np
+from coldlog.formats.limits import DecodeLimits
+from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.lookups.served_index import list_warehouse_files
+from coldlog.lookups.timed_answers import answer_until
+from empty_index import asked
+
+DECODER = "coldlog.formats.kafka.record_batch", "coldlog.index.stairs"
+
+def open_layout():
+    print(os.getpid(), all(name in sys.modules for name in DECODER), flush=True)
+    from coldlog.archive.open_archive import open_archive
+    return open_archive(sys.argv[2], "local_tiered_storage")
+
+limits = DecodeLimits(max_batch_bytes=1 << 24, max_decompressed_bytes=1 << 24)
+options = LookupOptions(batches=BatchReader(open_layout=open_layout, limits=limits))
+files, times = list_warehouse_files(sys.argv[1]), [1_700_042_400_000]
+found = answer_until(
+    lambda: open_lookup(files, options)[1], asked(*times), np.full(len(times), time.time() + 60), most_at_once=4
+)
+print(*found.offsets.tolist(), all(name in sys.modules for name in DECODER))
+"""
 
 
 def answer(deadline: float, open_lookup: Callable[[], ListOffsets]) -> list[ErrorCode]:
@@ -87,3 +115,16 @@ def test_process_that_answers_ends_with_its_parent(tmp_path: Path) -> None:
     while psutil.pid_exists(hung) and time.time() < until - 20:
         time.sleep(0.05)
     assert not psutil.pid_exists(hung)
+
+
+def test_a_process_that_reads_the_archive_does_not_load_code_for_it(
+    golden_sidecar_uri: str, golden_archive: Path
+) -> None:
+    """If each did, it would be late, more would be made, and all of them would load at the same time."""
+    command = [sys.executable, "-c", _READS_AN_ARCHIVE, golden_sidecar_uri, str(golden_archive)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    *readers, answer = (line.split() for line in ended.stdout.splitlines())
+    assert readers
+    assert {is_loaded for _, is_loaded in readers} == {"True"}
+    assert answer == ["2592", "False"]
