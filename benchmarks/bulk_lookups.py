@@ -68,8 +68,8 @@ def measure_bulk_lookups(sizes: Sizes) -> Iterator[Figure]:
             yield _rate("Admin.listOffsets, warm, one partition a request", f"{_PARTITIONS} partitions", one_by_one)
             rates["Admin.listOffsets, warm, 1 a request"] = one_by_one
             warehouse = _index(session, broker)
-        asked = _questions(1_000_000, lambda number: (_TOPIC, number), _PARTITIONS, _RECORDS)
-        seconds, _ = _seconds(warehouse, asked, sizes.turns)
+        asked = questions(1_000_000, lambda number: (_TOPIC, number), _PARTITIONS, _RECORDS)
+        seconds, _ = seconds_of(warehouse, asked, sizes.turns)
         yield from _against("1,000,000 requests, the broker's tier", f"{_PARTITIONS} partitions", 1e6 / seconds, rates)
         yield from _measure_tables(get_tables(session, sizes.tables), sizes, rates)
     finally:
@@ -80,9 +80,9 @@ def _measure_tables(warehouse: Warehouse, sizes: Sizes, rates: Mapping[str, floa
     shape, base = sizes.tables, 0.0
     on = f"{shape.stair_count:,} stairs"
     for count in (10_000, 100_000, 1_000_000):
-        asked = _questions(count, topic_and_partition, shape.partition_count, shape.records)
-        seconds, answers = _seconds(warehouse, asked, sizes.turns)
-        _compare(asked, answers, shape)
+        asked = questions(count, topic_and_partition, shape.partition_count, shape.records)
+        seconds, answers = seconds_of(warehouse, asked, sizes.turns)
+        compare(asked, answers, shape)
         work = count * math.log(count)
         base = base or seconds / work
         yield Figure(
@@ -153,7 +153,7 @@ def _measure_single_sql(warehouse: Warehouse, shape: TablesShape, turns: int) ->
 
 def _measure_lateral(warehouse: Warehouse, shape: TablesShape, turns: int) -> Iterator[Figure]:
     spark = warehouse.spark
-    asked = _questions(_LATERAL_REQUESTS, topic_and_partition, shape.partition_count, shape.records)
+    asked = questions(_LATERAL_REQUESTS, topic_and_partition, shape.partition_count, shape.records)
     spark.createDataFrame(asked).createOrReplaceTempView("bulk_requests")
     for function in ("offset_for_timestamp", "list_offsets"):
         query = (
@@ -165,7 +165,7 @@ def _measure_lateral(warehouse: Warehouse, shape: TablesShape, turns: int) -> It
             started = time.perf_counter()
             answers = spark.sql(query).toArrow()
             seconds.append(time.perf_counter() - started)
-        _compare(asked, answers.sort_by("request_index"), shape)
+        compare(asked, answers.sort_by("request_index"), shape)
         median = statistics.median(seconds[1:])
         yield Figure(
             benchmark="bulk",
@@ -180,7 +180,7 @@ def _measure_lateral(warehouse: Warehouse, shape: TablesShape, turns: int) -> It
         )
 
 
-def _questions(count: int, place: Callable[[int], tuple[str, int]], partition_count: int, records: int) -> pa.Table:
+def questions(count: int, place: Callable[[int], tuple[str, int]], partition_count: int, records: int) -> pa.Table:
     """Random partitions and times that are archived."""
     chance = np.random.default_rng(23)
     numbers = chance.integers(0, partition_count, count)
@@ -195,7 +195,7 @@ def _questions(count: int, place: Callable[[int], tuple[str, int]], partition_co
     )
 
 
-def _seconds(warehouse: Warehouse, asked: pa.Table, turns: int) -> tuple[float, pa.Table]:
+def seconds_of(warehouse: Warehouse, asked: pa.Table, turns: int) -> tuple[float, pa.Table]:
     """The median, after one turn that warms; and the last answers."""
     seconds = []
     for _ in range(turns + 1):
@@ -205,7 +205,7 @@ def _seconds(warehouse: Warehouse, asked: pa.Table, turns: int) -> tuple[float, 
     return statistics.median(seconds[1:]), answers
 
 
-def _compare(asked: pa.Table, answers: pa.Table, shape: TablesShape) -> None:
+def compare(asked: pa.Table, answers: pa.Table, shape: TablesShape) -> None:
     times = asked.column("timestamp_ms").to_numpy()
     right = np.maximum(0, -((FIRST_MS - times) // STEP_MS))
     wrong = int(np.count_nonzero(answers.column("offset").to_numpy() != right))

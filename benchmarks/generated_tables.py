@@ -64,9 +64,14 @@ def offset_at_or_after(timestamp_ms: int, shape: TablesShape) -> int | None:
     return offset if offset < shape.records else None
 
 
+def location_of(shape: TablesShape) -> Path:
+    """Where the warehouse is, or will be."""
+    return CACHE / "warehouses" / shape.name
+
+
 def get_tables(spark: SparkSession, shape: TablesShape) -> Warehouse:
     """The warehouse; made at the first call."""
-    location = CACHE / "warehouses" / shape.name
+    location = location_of(shape)
     warehouse = Warehouse(spark=spark, uri=str(location))
     warehouse.create_missing()
     done = Path(location, "complete")

@@ -2,8 +2,9 @@
 
 Rows of `segments` and `partition_metadata` are generated (`generated_tables`), a hundred segments in each partition,
 one record in each. Measured are what a run does with them when nothing has changed (the survey of a build, the serving
-plan, materialize), single lookups, and the size of a row. Then ten new segments are announced in a warehouse of so many
-(`grown_archive`), and run_pipeline runs. docs/scale.md computes larger archives from such figures.
+plan, materialize), the size of a row, and lookups, one by one and a million at once, with their memory. Then ten new
+segments are announced in a warehouse of so many (`grown_archive`), and run_pipeline runs. docs/scale.md computes larger
+archives from such figures.
 """
 
 from __future__ import annotations
@@ -12,13 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.generated_tables import (
-    TablesShape,
-    get_tables,
-    time_single_lookups,
-)
+from benchmarks.generated_tables import TablesShape, get_tables
 from benchmarks.grown_archive import grown_place
 from benchmarks.measuring import Figure
+from benchmarks.scale_lookups import lookup_figures
 from benchmarks.sizes import Sizes
 from benchmarks.small_runs import figures_of
 from benchmarks.spark_job import make_job
@@ -31,19 +29,26 @@ from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse import Warehouse
 
 _SEGMENTS_A_PARTITION = 100
-_LOOKUPS = 2_000
+_MOST_JOINED = 1_000_000
+"""More segments are not joined: it would take an hour."""
 
 
 def measure_scale(sizes: Sizes) -> Iterator[Figure]:
     """A tenth of the segments first, then all: what is linear takes ten times as long."""
+    shapes = list[TablesShape]()
     session = make_job(["warehouse.uri=spark-warehouse"])[0].spark
     try:
         for count in (sizes.scale_segment_count // 10, sizes.scale_segment_count):
             partitions = max(1, count // _SEGMENTS_A_PARTITION)
             shape = TablesShape(partition_count=partitions, segments=_SEGMENTS_A_PARTITION, batches=1, stairs=1)
-            yield from _figures(get_tables(session, shape), shape)
+            warehouse = get_tables(session, shape)
+            if count <= _MOST_JOINED:
+                yield from _figures(warehouse, shape)
+            shapes.append(shape)
     finally:
         session.stop()
+    for shape in shapes:
+        yield from lookup_figures(shape)
     for count in (sizes.scale_segment_count // 10, sizes.scale_segment_count):
         place = grown_place(count)
         try:
@@ -79,13 +84,6 @@ def _figures(warehouse: Warehouse, shape: TablesShape) -> Iterator[Figure]:
     yield Figure(
         benchmark="scale", what="row of segments", on=f"{count:,} segments", value=size_bytes / count, unit="bytes"
     )
-    yield from _lookups(Path(warehouse.uri), shape)
-
-
-def _lookups(location: Path, shape: TablesShape) -> Iterator[Figure]:
-    count = shape.partition_count * shape.segments
-    for what, value in time_single_lookups(location, shape, _LOOKUPS).items():
-        yield Figure(benchmark="scale", what=f"one lookup, {what}", on=f"{count:,} segments", value=value, unit="ms")
 
 
 def _plan(warehouse: Warehouse) -> object:

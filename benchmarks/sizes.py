@@ -15,7 +15,7 @@ class Sizes:
     """How much data: `mix`, `clicks` and `large` hold every codec, `large` for batch depth, `stairs` and `tables` for
     lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order,
     `small_segment_count` segments of a few hundred bytes, `served_bytes` in a tier that clients read, rows of
-    `scale_segment_count` segments without an archive."""
+    `scale_segment_count` segments without an archive, `hourly_runs` runs one after another."""
 
     mix: LogShape
     clicks: LogShape
@@ -27,6 +27,7 @@ class Sizes:
     small_segment_count: int
     served_bytes: int
     scale_segment_count: int
+    hourly_runs: int
     turns: int
 
 
@@ -44,6 +45,7 @@ def full_sizes(large_gb: float) -> Sizes:
         small_segment_count=100_000,
         served_bytes=2_000 * MIB,
         scale_segment_count=1_000_000,
+        hourly_runs=1_000,
         turns=5,
     )
 
@@ -61,6 +63,7 @@ def quick_sizes() -> Sizes:
         small_segment_count=1_000,
         served_bytes=256 * MIB,
         scale_segment_count=20_000,
+        hourly_runs=48,
         turns=3,
     )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.bulk_lookups import measure_bulk_lookups
 from benchmarks.checks import measure_checks
 from benchmarks.depths import measure_depths
+from benchmarks.hourly import measure_hourly
 from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "checks": measure_checks,
     "small-runs": measure_small_runs,
     "scale": measure_scale,
+    "hourly": measure_hourly,
     "serve": measure_serve,
     "serve-bucket": measure_serve_from_bucket,
 }
