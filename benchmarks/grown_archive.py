@@ -22,13 +22,14 @@ from benchmarks.small_runs import Place, small_partition
 from builders.archive_writer import ARCHIVE_FOLDER
 from builders.metadata_topic import finished, values_of, write_topic
 from builders.segment_builder import Batch, Record, build_segment
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.archive.open_archive import open_store
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.scan.listing import ArchiveDigest
 from coldlog.indexing.scan.touched import keep_digests, read_kept
-from coldlog.indexing.steps import open_event_source
+from coldlog.indexing.sources import open_event_source
 from coldlog.indexing.witness import ARCHIVE, EVENTS, KEY, read_surroundings, read_table_states
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one row per check."""
-    from coldlog.command.without_pandas import keep_pandas_out
+    from coldlog.runtime.without_pandas import keep_pandas_out
 
     settings = read_settings(arguments)
     keep_pandas_out()

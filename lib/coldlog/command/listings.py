@@ -25,7 +25,7 @@ def add_listing_arguments(parser: argparse.ArgumentParser, *, has_partition: boo
 
 def prepare(arguments: argparse.Namespace) -> Settings:
     """Load the settings, and keep pandas out of the process."""
-    from coldlog.command.without_pandas import keep_pandas_out
+    from coldlog.runtime.without_pandas import keep_pandas_out
 
     settings = read_settings(arguments)
     keep_pandas_out()

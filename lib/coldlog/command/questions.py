@@ -123,7 +123,7 @@ def check_question(arguments: argparse.Namespace) -> None:
 
 def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
     """Answer the question of the arguments; return 1 if an answer is an error."""
-    from coldlog.command.without_pandas import keep_pandas_out
+    from coldlog.runtime.without_pandas import keep_pandas_out
 
     check_question(arguments)
     settings = read_settings(arguments)

@@ -33,7 +33,7 @@ from coldlog.indexing.scan.touched import (
     read_kept,
     with_seen_times,
 )
-from coldlog.indexing.steps import ask_live_log_starts, open_event_source
+from coldlog.indexing.sources import ask_live_log_starts, open_event_source
 from coldlog.indexing.witness import (
     ARCHIVE,
     EVENTS,

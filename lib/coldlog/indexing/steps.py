@@ -7,19 +7,13 @@ from collections.abc import Iterator
 
 from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.archive.open_archive import open_store
-from coldlog.brokers.kafka_client import Cluster, open_cluster
-from coldlog.errors import UsageError
 from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.indexing.builds.segment_build import BuildOptions
-from coldlog.indexing.events.event_sources import LogSegmentsSource, TableSource
-from coldlog.indexing.events.live_topic import TopicSource
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.scan.listing import ArchiveDigest
 from coldlog.indexing.scan.log_starts import (
-    ask_log_start_offsets,
     merge_log_start_offsets,
     read_tier_log_starts,
     stored_log_starts,
@@ -27,11 +21,11 @@ from coldlog.indexing.scan.log_starts import (
 from coldlog.indexing.scan.other_key_prefixes import find_other_key_prefixes
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.indexing.scan.touched import Touched
+from coldlog.indexing.sources import ask_live_log_starts, open_event_source
 from coldlog.indexing.witness import log_starts_digest
 from coldlog.runtime.console import Stage, counted, human_bytes
 from coldlog.runtime.job import Job
 from coldlog.runtime.open_layout import decode_limits, s3_options
-from coldlog.runtime.settings import MetadataSource, Settings
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -135,31 +129,6 @@ def _merge_log_starts(job: Job, warehouse: Warehouse, supplied: LogStarts, stage
         more = "" if len(live.left_out_topics) <= _NAMED_TOPICS else ", ..."
         stage.add(f"{counted(len(live.left_out_topics), 'topic')} no longer on the brokers ({names}{more})")
     return live
-
-
-def ask_live_log_starts(settings: Settings) -> LiveLogStarts | None:
-    """Ask the brokers that `log_start_offsets.bootstrap_servers` names; None if it names none."""
-    servers = settings.log_start_offsets.bootstrap_servers
-    return None if servers is None else ask_log_start_offsets(settings.warehouse_uri, _cluster(settings, servers))
-
-
-def _cluster(settings: Settings, bootstrap_servers: str) -> Cluster:
-    return open_cluster(bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config)
-
-
-def open_event_source(settings: Settings) -> LogSegmentsSource | TableSource | TopicSource | None:
-    """Open the source that `metadata.*` names; None if neither `metadata.uri` nor a live topic is set."""
-    metadata = settings.metadata
-    if metadata.source is MetadataSource.TOPIC:
-        if metadata.bootstrap_servers is None:
-            raise UsageError("metadata.source = topic needs brokers: give --set metadata.bootstrap_servers=host:port")
-        return TopicSource(cluster=_cluster(settings, metadata.bootstrap_servers), topic=metadata.topic)
-    if metadata.uri is None:
-        return None
-    if metadata.source is MetadataSource.TABLE:
-        return TableSource(uri=metadata.uri)
-    store = open_store(metadata.uri, s3_options(settings))
-    return LogSegmentsSource(store=store, topic=metadata.topic, limits=decode_limits(settings))
 
 
 def build_settings(job: Job) -> BuildSettings:

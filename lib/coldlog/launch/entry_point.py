@@ -108,6 +108,10 @@ def run_job(
     """
 
     def call_first(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
+        if starts_late and not settings.validation.after_build:
+            from coldlog.runtime.without_pandas import keep_pandas_out
+
+            keep_pandas_out()
         exit_code = first(PlainJob(settings=settings, arguments=arguments, console=job_console(arguments)))
         if exit_code is not None:
             return exit_code

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coldlog.archive.metadata_log import LogPosition, read_new_records
+from coldlog.archive.metadata_log_reader import LogPosition, read_new_records
 from coldlog.archive.metadata_log_writer import MetadataLogWriter, writing_metadata_log
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.brokers.event_producer import EventProducer, producing

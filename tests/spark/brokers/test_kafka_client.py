@@ -17,7 +17,7 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.indexing.events.event_sources import RAW_DDL
 from coldlog.indexing.events.live_topic import OffsetRange, TopicSource
 from coldlog.indexing.events.read_events import read_events
-from coldlog.indexing.steps import open_event_source
+from coldlog.indexing.sources import open_event_source
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS

@@ -13,7 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from both_ways import BothWays, limit_of
-from coldlog.archive.metadata_log import METADATA_TOPIC, iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import METADATA_TOPIC, list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.formats.kafka.record_batch import read_batch_headers
 from coldlog.formats.kafka.remote_log.remote_log_events import SegmentMetadataEvent
 from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event

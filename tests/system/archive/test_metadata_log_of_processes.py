@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.formats.limits import DecodeLimits
 from coldlog.runtime.installation import ROOT

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, batch_positions, build_batch_around, build_segment
 from builders.strategies import partitions
-from coldlog.archive import metadata_log
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive import metadata_log_reader
+from coldlog.archive.metadata_log import list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
@@ -41,7 +42,7 @@ def _read(store: MemoryStore, from_offset: int = 0, window_bytes: int = 4 << 20)
     (partition,) = list_metadata_partitions(store)
     found: list[Read] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_log, "_WINDOW_BYTES", window_bytes)
+        patch.setattr(metadata_log_reader, "_WINDOW_BYTES", window_bytes)
         try:
             for record in iter_metadata_records(store, partition, from_offset, LIMITS):
                 found.append((record.offset, record.timestamp_ms, record.value))
@@ -236,7 +237,7 @@ def test_partitions_are_listed_by_number_and_empty_ones_have_no_records() -> Non
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_file_cut_or_removed_while_it_is_read_ends_there(is_last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_log, "_WINDOW_BYTES", 61)
+    monkeypatch.setattr(metadata_log_reader, "_WINDOW_BYTES", 61)
     segments = _plain(0) if is_last else _plain(0, 6)
     store = _store(segments)
     (partition,) = list_metadata_partitions(store)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.archive.metadata_log_writer import MARKER, holding_jobs_lock, writing_metadata_log
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError

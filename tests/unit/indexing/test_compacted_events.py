@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from builders.compacted_topic import Draft, KeyedLog, KeyedRecord, write_lives
 from builders.metadata_cache import DELETED, DELETING, FINISHED, STARTED, Known, MetadataCache
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.formats.kafka.remote_log.remote_log_keys import decode_event_key

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from builders.metadata_events import SEGMENT, SNAPSHOT, UPDATE
-from coldlog.archive.metadata_log import iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import list_metadata_partitions
+from coldlog.archive.metadata_log_reader import iter_metadata_records
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.formats.kafka.remote_log.remote_log_events import Event, PartitionDeleteEvent
 from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event

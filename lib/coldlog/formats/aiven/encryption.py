@@ -9,23 +9,21 @@ of the log and each index is encrypted by AES-256-GCM with the manifest's additi
     tag                     16 bytes
 
 There are two libraries: OpenSSL's AES, which `cryptography` calls, is 1.5 to 30 times as fast as pycryptodome's, but
-`cryptography` 50 refuses OAEP with SHA3-512, which pycryptodome supports.
+`cryptography` 50 refuses OAEP with SHA3-512, which pycryptodome supports. Both are imported when they are used first:
+that takes longer than most answers, and few archives are encrypted.
 
 Secrets stay in the objects of this module: they have no readable repr, cannot be pickled, and appear in no error.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from Crypto.Cipher import PKCS1_OAEP
-from Crypto.Hash import SHA3_512
-from Crypto.PublicKey import RSA
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, NoReturn
 
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.formats.aiven.manifest import ENCRYPTION_OVERHEAD_BYTES, Encryption
+
+if TYPE_CHECKING:
+    from Crypto.PublicKey import RSA
 
 DATA_KEY_BYTES = 32
 _IV_BYTES = 12
@@ -53,6 +51,9 @@ class PrivateKey(_Secret):
 
     def unwrap(self, encryption: Encryption) -> ChunkCipher:
         """The cipher of a segment; DECRYPTION_FAILED if the data key is damaged or was wrapped for another key."""
+        from Crypto.Cipher import PKCS1_OAEP
+        from Crypto.Hash import SHA3_512
+
         cipher = PKCS1_OAEP.new(self._key, hashAlgo=SHA3_512)
         try:
             data_key = cipher.decrypt(encryption.wrapped_data_key)
@@ -73,10 +74,14 @@ class PrivateKey(_Secret):
 class ChunkCipher(_Secret):
     """Decrypt the chunks and indexes of one segment."""
 
-    __slots__ = ("_aad", "_cipher")
+    __slots__ = ("_aad", "_cipher", "_wrong_tag")
 
     def __init__(self, data_key: bytes, aad: bytes) -> None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._cipher = AESGCM(data_key)
+        self._wrong_tag = InvalidTag
         self._aad = aad
 
     def decrypt(self, stored: memoryview) -> memoryview:
@@ -92,12 +97,14 @@ class ChunkCipher(_Secret):
             raise _damaged(f"{len(stored)} bytes for {len(output)}")
         try:
             self._cipher.decrypt_into(stored[:_IV_BYTES], stored[_IV_BYTES:], self._aad, output)
-        except InvalidTag:
+        except self._wrong_tag:
             raise _damaged("another tag") from None
 
 
 def read_private_key(pem: bytes) -> PrivateKey:
     """The RSA key of a PEM file without a passphrase (PKCS#8 or PKCS#1); a `UsageError` does not show its content."""
+    from Crypto.PublicKey import RSA
+
     try:
         key = RSA.import_key(pem)
     except (ValueError, IndexError, TypeError):

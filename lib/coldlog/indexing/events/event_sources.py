@@ -26,7 +26,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from coldlog.archive.metadata_log import MetadataPartition, iter_metadata_records, list_metadata_partitions
+from coldlog.archive.metadata_log import MetadataPartition, list_metadata_partitions
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
@@ -127,6 +127,9 @@ class LogSegmentsSource:
 def _partition_rows(
     source: LogSegmentsSource, partition: MetadataPartition, from_offset: int
 ) -> Iterator[dict[str, object]]:
+    # Imported here, because compiled functions take longer to import than a run that finds nothing new.
+    from coldlog.archive.metadata_log_reader import iter_metadata_records
+
     log_start_offset = partition.files[0].base_offset if partition.files else from_offset
     if log_start_offset > from_offset:
         yield lost_before(partition.partition, log_start_offset)
