@@ -106,10 +106,14 @@ def test_pipeline_then_lookups_from_files_answer_as_the_broker(tmp_path: Path, m
 
     with monkeypatch.context() as without_spark:
         without_spark.setenv("SPARK_SUBMIT_OPTS", "-XX:+NoSpark")  # no JVM would start
+        without_spark.setenv("PYTHONPROFILEIMPORTTIME", "1")
         again = _submit(tmp_path, *command)
     assert (again.returncode, again.stdout) == (0, ""), again.stderr
     nothing = "30 partitions, 282 segments listed, nothing has changed since the last run"
     assert nothing in again.stderr
+    imported = {line.split("|")[-1].strip() for line in again.stderr.splitlines() if line.startswith("import time:")}
+    assert "coldlog.indexing.preflight" in imported
+    assert imported.isdisjoint({"numba", "pandas", "Crypto", "cryptography"}), "they take longer than such a run"
 
     submitted = subprocess.run(
         [SPARK_SUBMIT, "--master", "spark://127.0.0.1:9", str(ROOT / "jobs" / "run_pipeline.py"), *command[1:]],
