@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from coldlog.archive.inventory.reports import InventoryReport
+from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.errors import ColdlogError
 from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.deepened_part import read_deepened_part
@@ -87,9 +89,14 @@ from coldlog.upkeep.validation_report import validate_and_show
 
 def scan(job: Job) -> None:
     """scan_segments: list the archive."""
-    with _writing(job, "scan_segments") as (warehouse, run):
+    layout, report = layout_opener(job.settings)(), find_report(job.settings)
+    with _holding(job) as warehouse, _recorded_after(warehouse, "scan_segments") as (last, run):
+        began_ms = now_ms()
         run["metadata"] = read_metadata_step(job, warehouse).facts
-        run["scan"] = scan_step(job, warehouse, layout_opener(job.settings)(), supplied_log_starts(job)).facts
+        log_starts = supplied_log_starts(job)
+        if report is not None:
+            layout = _listing_from(report, job, warehouse, layout, last, began_ms)
+        run["scan"] = scan_step(job, warehouse, layout, log_starts).facts
 
 
 def build(job: Job) -> None:
@@ -175,11 +182,7 @@ def run_pipeline(job: Job, touched: Touched | None = None, *, is_full_listing: b
         states = {**surroundings, LOG_STARTS: log_starts_digest(log_starts)}
         limited, touched = _limited(job, warehouse, touched, states, events.partitions)
         if report is not None and touched is None:
-            job.console.note(f"listing partitions from {report.shown_time}")
-            if days := age_in_days(report, began_ms):
-                job.console.warn(f"this report is {days} days old; check that the inventory still makes reports")
-            kept = {} if last is None else read_kept(warehouse.uri, last.witness[ARCHIVE])
-            layout = settled_listing(warehouse, layout, report, kept)
+            layout = _listing_from(report, job, warehouse, layout, last, began_ms)
         scan = scan_step(job, limited, layout, log_starts, touched)
         run["scan"] = scan.facts
         failure = None
@@ -238,6 +241,17 @@ def _limited(
         return warehouse, None
     job.console.note(f"working on {counted(len(touched.partitions), 'changed partition')} only")
     return dataclasses.replace(warehouse, partitions=touched.partitions), touched
+
+
+def _listing_from(
+    report: InventoryReport, job: Job, warehouse: Warehouse, layout: ArchiveLayout, last: LastRun | None, began_ms: int
+) -> ArchiveLayout:
+    """List from the report what it is sure of, by what the last run has seen (`reported_listing`)."""
+    job.console.note(f"listing partitions from {report.shown_time}")
+    if days := age_in_days(report, began_ms):
+        job.console.warn(f"this report is {days} days old; check that the inventory still makes reports")
+    kept = {} if last is None else read_kept(warehouse.uri, last.witness[ARCHIVE])
+    return settled_listing(warehouse, layout, report, kept)
 
 
 @contextmanager

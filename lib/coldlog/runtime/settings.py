@@ -434,7 +434,8 @@ class ScanSettings:
     )
     inventory_uri: Uri | None = setting(
         None,
-        "S3 Inventory reports of the archive's bucket, from which run_pipeline takes listings: "
+        "S3 Inventory reports of the archive's bucket, from which run_pipeline takes listings, and scan_segments the "
+        "first one of a warehouse: "
         "s3://bucket/prefix/source-bucket/config-id, or one manifest.json",
     )
 

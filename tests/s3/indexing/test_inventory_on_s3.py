@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,8 @@ from coldlog.indexing.scan.listing import DirectoryDigest, digest_archive, list_
 from coldlog.indexing.scan.reported_listing import SETTLED_MS, find_report, settled_listing
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.indexing.scan.touched import read_kept
+from coldlog.runtime.console import Console
+from coldlog.runtime.job import Job
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import load_settings
@@ -162,6 +166,20 @@ def test_runs_take_listings_from_reports_and_list_in_the_bucket_what_differs(pla
     assert limit_of(Path(place.warehouse.uri)) is None
     assert set(place.listed()) == {f"orders-{number}" for number in range(5)}
     assert table_contents(place.warehouse) == before
+
+
+def test_the_first_scan_takes_its_listing_from_a_report(place: Place) -> None:
+    place.reports.put(NOW_MS - DAY_MS, "CSV")
+    told = io.StringIO()
+    console = Console(progress=told, results=io.StringIO())
+    job = Job(spark=place.spark, settings=place.settings(), arguments=Namespace(), console=console)
+    pipeline.scan(job)
+    assert place.statuses() == {"pending": 12}
+    assert not place.listed()
+    assert "listing partitions from" in told.getvalue()
+    # It is not known when this job has seen what, so the next one lists in the bucket.
+    pipeline.scan(job)
+    assert set(place.listed()) == {f"orders-{number}" for number in range(4)}
 
 
 def test_a_run_over_everything_takes_from_a_report_what_it_is_sure_of(place: Place) -> None:
