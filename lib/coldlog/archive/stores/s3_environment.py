@@ -178,7 +178,7 @@ def _aws_session() -> _AwsSession:
 
 
 def _environment_state() -> tuple[object, ...]:
-    """What a session depends on: another value, another session."""
+    """What a session is made from. If it changes, another session is needed."""
     variables = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_") or item[0] == "HOME"))
     files = (
         os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
