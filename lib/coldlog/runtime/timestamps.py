@@ -35,7 +35,8 @@ def timestamp_from_text(text: str, now_ms: int | None = None) -> int:
     except ValueError as wrong:
         meant = f"{wrong}; "
     if moment is None:
-        meant = f"did you mean '{text} ago'? " if _AGO.fullmatch(f"{text} ago") else meant
+        ago = _AGO.fullmatch(f"{text} ago")
+        meant = f"did you mean '{text} ago'? " if ago is not None and _unit_of(ago) in _UNITS_MS else meant
         if zone := _NAMED_ZONE.fullmatch(text):
             meant = f"give the zone {zone['name']} as an offset such as +01:00; "
         raise UsageError(f"not a timestamp: {text!r}; {meant}{_EXPECTED}")
@@ -57,8 +58,12 @@ def _before(text: str, now_ms: int) -> int:
     ago = _AGO.fullmatch(text)
     if ago is None:
         return now_ms
-    unit = ago["unit"].lower()
-    unit = _SHORT_UNITS.get(unit, unit.removesuffix("s"))
+    unit = _unit_of(ago)
     if unit not in _UNITS_MS:
         raise UsageError(f"not a timestamp: {text!r}; give seconds, minutes, hours, days or weeks before now")
     return now_ms - int(ago["count"]) * _UNITS_MS[unit]
+
+
+def _unit_of(ago: re.Match[str]) -> str:
+    unit = ago["unit"].lower()
+    return _SHORT_UNITS.get(unit, unit.removesuffix("s"))

@@ -81,6 +81,7 @@ def test_an_error_of_a_program_has_its_name(
     [
         ("2 hours", "did you mean '2 hours ago'? give epoch milliseconds"),
         ("5h", "did you mean '5h ago'? give epoch milliseconds"),
+        ("0 latest", "not a timestamp: '0 latest'; give epoch milliseconds"),
         ("latest-tierd", "earliest-pending-upload; did you mean latest-tiered?"),
         ("9" * 20, "does not fit in 64 bits; give epoch milliseconds"),
     ],
