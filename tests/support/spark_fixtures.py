@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,8 +60,11 @@ def series(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 @pytest.fixture(scope="session")
 def spark(spark_settings: Settings) -> Iterator[SparkSession]:
     """One Spark session for the whole run; new warehouses get copies of empty tables."""
+    from coldlog import sql
+    from coldlog.indexing import pipeline
     from coldlog.indexing.publish import materialize
     from coldlog.launch.session import spark_session
+    from coldlog.lookups.functions import register_functions
     from coldlog.tables.delta.warehouse import Warehouse
     from empty_tables import copying_empty_tables
 
@@ -72,5 +75,29 @@ def spark(spark_settings: Settings) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(materialize, "_publish_partitions", counting("pipelines", materialize._publish_partitions))
         patch.setattr(Warehouse, "create_missing", copying_empty_tables(Warehouse.create_missing))
+        once = _once_a_session(register_functions)
+        for module in (sql, pipeline):
+            patch.setattr(module, "register_functions", once)
         yield session
     session.stop()
+
+
+def _once_a_session(register: Callable[..., None]) -> Callable[..., None]:
+    """The functions are the same for every warehouse, and take Spark a second each time; no test drops one."""
+    have_them: list[SparkSession] = []
+
+    def register_once(spark: SparkSession, *, persistent: bool = False) -> None:
+        if persistent or spark not in have_them:
+            register(spark, persistent=persistent)
+            have_them.append(spark)
+
+    return register_once
+
+
+@pytest.fixture
+def users_plans(spark: SparkSession) -> Iterator[None]:
+    """Spark plans and compiles as for users (see `planning`)."""
+    from planning import planned_as_for_users
+
+    with planned_as_for_users(spark):
+        yield

@@ -133,6 +133,7 @@ def strangers() -> Iterator[Request]:
             )
 
 
+@pytest.mark.usefixtures("users_plans")
 @pytest.mark.parametrize("name", ["golden", "golden_with_events"])
 def test_every_answer_under_lateral_agrees_with_a_scan(name: str, request: pytest.FixtureRequest) -> None:
     warehouse: Warehouse = request.getfixturevalue(name)
@@ -265,6 +266,7 @@ def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, 
     assert {route for *_, route, _ in answers[:4]} == {Route.REMOTE_THEN_LOCAL}
 
 
+@pytest.mark.usefixtures("users_plans")
 def test_every_answer_of_the_archive_equals_the_brokers(golden: Warehouse) -> None:
     attach_warehouse(golden.spark, golden.uri)
     queries = golden_queries()
@@ -348,11 +350,11 @@ def test_constants_and_parameters_return_the_same_as_lateral(golden: Warehouse) 
     attach_warehouse(golden.spark, golden.uri)
     sql = golden.spark.sql
     partitions = archived_partitions(golden)
-    for timestamp_ms in (0, 1_700_042_400_000, -1, -2, -3, -6, -9):
+    for timestamp_ms in (0, 1_700_042_400_000, -2, -3, -9):
         request = Request(topic="orders", partition=0, timestamp_ms=timestamp_ms)
         error, *rest = expected_answer(request, partitions["orders", 0])
         calls = [sql(f"SELECT * FROM list_offsets('orders', 0, {timestamp_ms})")]
-        if timestamp_ms in (1_700_042_400_000, -3):
+        if timestamp_ms == 1_700_042_400_000:
             calls += _calls_in_other_ways(golden.spark, timestamp_ms)
         for call in calls:
             is_exact = True if error is ErrorCode.NONE else None
@@ -363,6 +365,7 @@ def test_constants_and_parameters_return_the_same_as_lateral(golden: Warehouse) 
     assert [tuple(row) for row in old] == [("NONE", 0, None)]
 
 
+@pytest.mark.usefixtures("users_plans")
 def test_max_timestamp_reads_rows_of_one_file_of_partition_metadata_and_nothing_else(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -378,6 +381,7 @@ def test_max_timestamp_reads_rows_of_one_file_of_partition_metadata_and_nothing_
     assert (scan.table, scan.row_count) == ("partition_metadata", 5)
 
 
+@pytest.mark.usefixtures("users_plans")
 def test_requests_are_the_broadcast_side_of_each_join(golden: Warehouse) -> None:
     """Otherwise a table of a hundred million stairs would be broadcast. A stair is joined only through its batch."""
     attach_warehouse(golden.spark, golden.uri)

@@ -45,14 +45,13 @@ NAMES = (
     "\u202eright to left",
     "%",
     "_",
-    "'' \\' back\\slash\\",
-    "x' OR '1'='1'; DROP TABLE coldlog.segments; -- /* comment */ :topic ? ${topic} {topic} %s",
-    "ünï-Ω-日本語-🪵\nline\r\n\t\u202eright to left",
+    "x' OR '1'='1'; DROP TABLE coldlog.segments; -- /* comment */ :topic ? ${topic} {topic} %s "
+    "ünï-Ω-日本語-🪵\nline\r\n\t\u202eright to left '' \\' back\\slash\\",
 )
 """No Kafka allows most of them. Some differ from others only by what a careless comparison passes over."""
 
-HARDEST = NAMES[-3:]
-"""All that is hard to write as a literal; each way to ask for one costs a query."""
+HARDEST = NAMES[-1]
+"""All that is hard to write as a literal; each way to ask for it costs a query."""
 
 CALLS = {
     "offset_for_timestamp": "{topic}, 0, 5",
@@ -136,14 +135,11 @@ def test_every_name_under_lateral_has_its_own_answer(
 def test_name_as_parameter_and_as_literal_has_its_own_answer(
     spark: SparkSession, answers: dict[str, list[tuple[object, ...]]], function: str
 ) -> None:
-    for topic in HARDEST:
-        number = NAMES.index(topic)
-        named, written = (CALLS[function].format(topic=each) for each in (":topic", literal(topic)))
-        for rows in (
-            spark.sql(f"SELECT * FROM {function}({named})", args={"topic": topic}),
-            spark.sql(f"SELECT * FROM {function}({written})"),
-        ):
-            assert [tuple(row) for row in rows.collect()] == [answers[function][number]], topic
-    positional = spark.sql(f"SELECT * FROM {function}({CALLS[function].format(topic='?')})", args=[HARDEST[1]])
-    assert [tuple(row) for row in positional.collect()] == [answers[function][NAMES.index(HARDEST[1])]]
+    named, written, positional = (CALLS[function].format(topic=each) for each in (":topic", literal(HARDEST), "?"))
+    for rows in (
+        spark.sql(f"SELECT * FROM {function}({named})", args={"topic": HARDEST}),
+        spark.sql(f"SELECT * FROM {function}({written})"),
+        spark.sql(f"SELECT * FROM {function}({positional})", args=[HARDEST]),
+    ):
+        assert [tuple(row) for row in rows.collect()] == [answers[function][-1]]
     assert spark.table("coldlog.segments").count() == len(NAMES)

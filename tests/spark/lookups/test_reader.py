@@ -297,13 +297,13 @@ def test_stairs_of_a_segment_in_many_row_groups_give_the_same_answers(
             pq.write_table(pq.read_table(file, partitioning=None), file, row_group_size=7)
             write_checksums(str(file))
     options = LookupOptions(broker_compatible=broker_compatible)
-    queries = golden_queries()
+    queries = golden_queries()[::4]
     latest = [(*place, -3) for place in archived_partitions(golden)]
     asked = [*((str(q["topic"]), int(str(q["partition"])), int(str(q["ts"]))) for q in queries), *latest]
     with OffsetReader(golden.uri, options) as whole, OffsetReader(str(tmp_path / "warehouse"), options) as cut:
         assert cut.list_offsets(asked) == whole.list_offsets(asked)
         # One question alone reads a few of them: their ranges overlap where segments meet.
-        for questions in _with_partitions_apart(random.Random(7).sample(asked[: len(queries)], 100)):
+        for questions in _with_partitions_apart(random.Random(7).sample(asked[: len(queries)], 60)):
             cut.refresh()
             for topic, partition, timestamp_ms in questions:
                 cut.list_offsets([(topic, partition, SpecialTimestamp.EARLIEST)])

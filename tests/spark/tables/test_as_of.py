@@ -41,14 +41,11 @@ OLD, GONE, NEW = (TopicPartition(topic=topic, partition=0) for topic in ("old", 
 REQUESTS = [(topic, 0, time) for topic in ("old", "gone", "new") for time in (0, 100, 101, 150, 200, 250, 300, 10**15)]
 QUESTIONS = {
     "offset_for_timestamp": "q.topic, 0, q.timestamp_ms",
-    "list_offsets": "q.topic, 0, q.timestamp_ms - 3",
     "max_timestamp": "q.topic, 0",
-    "earliest_offset": "q.topic, 0",
-    "latest_tiered_offset": "q.topic, 0",
     "next_segment_with_txn_index": "q.topic, 0, 0, q.timestamp_ms DIV 10",
     "aborted_transactions": "q.topic, 0, 0, 1000",
-    "segment_for_offset": "q.topic, 0, NULL, q.timestamp_ms DIV 10",
 }
+"""Functions that read all tables which the functions read; the others ask these tables by the same names."""
 
 
 def segment(start_offset: int, timestamp_ms: int, *, is_aborted: bool = False) -> Segment:
