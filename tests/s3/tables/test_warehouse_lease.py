@@ -15,6 +15,7 @@ from coldlog.indexing.run_log import recorded_run
 from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.delta import warehouse as warehouse_module
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
@@ -110,6 +111,7 @@ def test_the_newest_of_many_leases_counts_and_old_ones_are_removed(bucket: Bucke
     assert len(left) < 15
 
 
+@pytest.mark.usefixtures("one_table")
 @pytest.mark.parametrize("kept", [0, 2], ids=["all", "the-newest"])
 def test_a_commit_that_delta_skips_after_lost_leases_is_an_error(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, kept: int
@@ -255,6 +257,12 @@ def _log_starts(warehouse: Warehouse) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+@pytest.fixture
+def one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warehouse has no other: each takes Spark a second to fence."""
+    monkeypatch.setattr(warehouse_module, "ALL_TABLES", (LOG_START_OFFSETS,))
+
+
 def _row(topic: str, offset: int) -> dict[str, object]:
     return {"topic": topic, "partition": 0, "log_start_offset": offset}
 
@@ -283,6 +291,7 @@ def test_a_writer_that_wakes_after_another_commits_nothing(
     assert _log_starts(now) == {"before": 3}
 
 
+@pytest.mark.usefixtures("one_table")
 def test_a_commit_in_progress_when_another_job_takes_over_is_not_made(
     spark: SparkSession, warehouse: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
