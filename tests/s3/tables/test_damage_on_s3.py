@@ -23,7 +23,7 @@ from damaged_tables import (
 from golden_warehouse import golden_queries
 from s3_server import Bucket
 
-SEED, TRIALS = int(os.environ.get("SEED", "28")), int(os.environ.get("TRIALS", "60")) // 5
+SEED, TRIALS = int(os.environ.get("SEED", "28")), int(os.environ.get("TRIALS", "60")) // 6
 """Fewer trials than in a folder, because the server is slow."""
 
 

@@ -39,7 +39,7 @@ from table_contents import rows_in
 pytestmark = pytest.mark.timeout(1800)  # the sample is built three times
 
 SUITES = {suite.table: suite for suite in load_suites()}
-GOLDEN, SHALLOW, WITH_EVENTS = "<golden>", "<golden at batch depth>", "<golden with events>"
+SHALLOW, WITH_EVENTS = "<golden at batch depth>", "<golden with events>"
 SIDECAR = "<golden at sidecar depth>"
 AIVEN, AIVEN_SHALLOW, AIVEN_SIDECAR = "<aiven>", "<aiven at batch depth>", "<aiven at sidecar depth>"
 SAMPLE_ROWS = 2_000
@@ -48,7 +48,6 @@ EVERY_ID = [f"{suite.table}.{each.id}" for suite in SUITES.values() for each in 
 
 @pytest.fixture(scope="module")
 def rows_of_views(
-    golden: Warehouse,
     golden_shallow: Warehouse,
     golden_with_events: Warehouse,
     golden_sidecar: Warehouse,
@@ -57,22 +56,24 @@ def rows_of_views(
     aiven_sidecar: Warehouse,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[View, pa.Table]:
-    """What is checked: all broken worlds, the good one, and seven whole warehouses."""
+    """What is checked: all broken worlds, the good one, and six whole warehouses."""
     folder = tmp_path_factory.mktemp("broken")
     worlds: World = place_worlds(world_of(golden_with_events), BREAKAGES)
-    good = {GOLDEN: golden, SHALLOW: golden_shallow, WITH_EVENTS: golden_with_events, SIDECAR: golden_sidecar}
+    good = {SHALLOW: golden_shallow, WITH_EVENTS: golden_with_events, SIDECAR: golden_sidecar}
     good |= {AIVEN: aiven, AIVEN_SHALLOW: aiven_shallow, AIVEN_SIDECAR: aiven_sidecar}
     views = {}
     for table in ALL_TABLES:
         schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
         pq.write_table(pa.Table.from_pylist(worlds[table.name], schema=schema), folder / f"{table.name}.parquet")
         views[table.name] = f"broken_{table.name}"
-        rows = golden.spark.read.parquet(str(folder / f"{table.name}.parquet"))
+        rows = golden_with_events.spark.read.parquet(str(folder / f"{table.name}.parquet"))
         for number, (world, warehouse) in enumerate(good.items(), start=1):
             rows = rows.unionByName(_as_world(world, number, warehouse.read(table)))
         rows.createOrReplaceTempView(views[table.name])
     return {
-        view: view_rows(golden, view, views, ALL_BUILDS).toArrow() for suite in SUITES.values() for view in suite.views
+        view: view_rows(golden_with_events, view, views, ALL_BUILDS).toArrow()
+        for suite in SUITES.values()
+        for view in suite.views
     }
 
 
@@ -108,7 +109,6 @@ def _worlds_named(verdict: Verdict) -> set[str]:
 @pytest.mark.parametrize(
     ("world", "expected"),
     [
-        (GOLDEN, set()),
         (SHALLOW, set()),
         # A deletion that was finished was started once more; brokers dropped that event, and so does coldlog.
         (WITH_EVENTS, {"segments.no_event_was_dropped", "segment_events.transition_is_valid"}),
