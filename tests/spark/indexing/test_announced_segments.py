@@ -27,7 +27,7 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from large_tables import as_large_tables
 
-SEQUENCE_COUNT = 600
+SEQUENCE_COUNT = 350
 
 
 def _warehouse(spark: SparkSession, location: Path, sequences: Sequence[Sequence[Event]]) -> Warehouse:

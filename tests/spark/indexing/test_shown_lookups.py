@@ -9,14 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.indexing.show import show_lookups
-from coldlog.lookups.functions import register_functions
 from coldlog.runtime.console import Console, human_timestamp
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.sql_names import register_tables
 
 WORLDS = {
     "golden_uri": {"FOUND", "LATER_THAN_ARCHIVE"},
@@ -31,13 +30,16 @@ def test_shown_lookups_are_answers_of_the_sql_function(
 ) -> None:
     warehouse = Warehouse(spark=spark, uri=request.getfixturevalue(world))
     shown = _shown(warehouse)
-    register_tables(warehouse)
-    register_functions(spark)
+    attach_warehouse(spark, warehouse.uri)
     largest = warehouse.read(PARTITION_METADATA).where("is_current").orderBy("record_count", ascending=False).head(1)[0]
     answers = [["lookup", "offset", "timestamp", "leader", "epoch", "outcome"]]
-    for timestamp_ms in (0, largest["max_timestamp_ms"], largest["max_timestamp_ms"] + 1):
-        call = f"offset_for_timestamp('{largest['topic']}', {largest['partition']}, {timestamp_ms})"
-        row = spark.sql(f"SELECT * FROM {call}").collect()[0]
+    times = [0, largest["max_timestamp_ms"], largest["max_timestamp_ms"] + 1]
+    place = f"'{largest['topic']}', {largest['partition']}"
+    asked = (
+        f"SELECT o.* FROM posexplode(:times) AS t(at, ms), LATERAL offset_for_timestamp({place}, t.ms) o ORDER BY at"
+    )
+    for timestamp_ms, row in zip(times, spark.sql(asked, {"times": times}).collect(), strict=True):
+        call = f"offset_for_timestamp({place}, {timestamp_ms})"
         cells = [call, row["offset"], human_timestamp(row["offset_timestamp_ms"]), row["leader_epoch"], row["outcome"]]
         words = " ".join("" if cell is None else str(cell) for cell in cells)
         answers.append((words + (", not exact" if row["is_exact"] is False else "")).split())

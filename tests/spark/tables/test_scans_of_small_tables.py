@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.sql import attach_warehouse
+from coldlog.tables import sql_names
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.sql_names import register_tables
 from spark_plans import scans_of
 from spark_work import counting_work
 
@@ -19,11 +19,12 @@ _BOTH = f"SELECT a.partition FROM {_TABLE} a JOIN {_TABLE} b USING (topic, parti
 
 
 @pytest.fixture
-def named(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    """A warehouse whose table of log starts has two rows, in two files."""
+def named(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    """A warehouse whose table of log starts has two rows, in two files. The other tables get no names."""
+    monkeypatch.setattr(sql_names, "ALL_TABLES", (LOG_START_OFFSETS,))
     warehouse = Warehouse(spark=spark, uri=str(tmp_path / "ware house"))
     warehouse.create_missing()
-    register_tables(warehouse)
+    sql_names.register_tables(warehouse)
     for partition in range(2):
         _append(warehouse, partition)
     return warehouse
