@@ -9,14 +9,13 @@ import pytest
 
 from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.batch_lookup import BatchReader
-from coldlog.lookups.functions import register_functions
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
 from coldlog.lookups.requests.rows import requests_from_rows
+from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tables.sql_names import register_tables
 from golden_warehouse import build_settings, golden_partitions, golden_queries, is_true_answer
 from kafka_sample import KAFKA_SAMPLE
 from table_contents import rows_in
@@ -41,8 +40,7 @@ def test_every_answer_of_the_broker_is_given(golden: Warehouse, asked: pa.Table,
 
 
 def test_sql_function_gives_the_same_answers_under_lateral(golden: Warehouse, asked: pa.Table) -> None:
-    register_tables(golden)
-    register_functions(golden.spark)
+    attach_warehouse(golden.spark, golden.uri)
     golden.spark.createDataFrame(asked).createOrReplaceTempView("asked")
     rows = golden.spark.sql(
         "SELECT q.request_index, o.offset, o.offset_timestamp_ms, o.leader_epoch "

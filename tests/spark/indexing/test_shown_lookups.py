@@ -35,10 +35,9 @@ def test_shown_lookups_are_answers_of_the_sql_function(
     answers = [["lookup", "offset", "timestamp", "leader", "epoch", "outcome"]]
     times = [0, largest["max_timestamp_ms"], largest["max_timestamp_ms"] + 1]
     place = f"'{largest['topic']}', {largest['partition']}"
-    asked = (
-        f"SELECT o.* FROM posexplode(:times) AS t(at, ms), LATERAL offset_for_timestamp({place}, t.ms) o ORDER BY at"
-    )
-    for timestamp_ms, row in zip(times, spark.sql(asked, {"times": times}).collect(), strict=True):
+    every = f"posexplode(array({', '.join(map(str, times))})) AS t(at, ms)"
+    asked = f"SELECT o.* FROM {every}, LATERAL offset_for_timestamp({place}, t.ms) o ORDER BY at"
+    for timestamp_ms, row in zip(times, spark.sql(asked).collect(), strict=True):
         call = f"offset_for_timestamp({place}, {timestamp_ms})"
         cells = [call, row["offset"], human_timestamp(row["offset_timestamp_ms"]), row["leader_epoch"], row["outcome"]]
         words = " ".join("" if cell is None else str(cell) for cell in cells)
