@@ -2,8 +2,8 @@
 
 Their tables have some rows, and Spark's processors go into planning them again with what each stage found and into
 compiling Java for them: without both, a pipeline over such a table takes a fifth less, and a lookup in SQL two fifths.
-What users run has both, and so have the jobs that tests start as commands, the sample's whole pipeline among them, and
-the tests with the fixture `users_plans`: they compare all answers in SQL with those of the broker and of a scan.
+What users run has both, and so have most jobs that tests start as commands, the sample's whole pipeline among them,
+and the tests with the fixture `users_plans`: they compare all answers in SQL with those of the broker and of a scan.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ FOR_SMALL_TABLES = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+ASSIGNMENTS_FOR_SMALL_TABLES = tuple(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items())
+"""The same, as words behind `--set`, for jobs of which a test shows something else than how they plan."""
 _AS_FOR_USERS = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.wholeStage": "true",

@@ -47,6 +47,7 @@ from killed_jobs import (
     stop_session,
     wait_until,
 )
+from planning import ASSIGNMENTS_FOR_SMALL_TABLES
 from table_contents import BUILD_NUMBERS, table_contents
 
 MAX_BYTES_PER_COMMIT = 350 << 10
@@ -88,6 +89,7 @@ class Pipeline:
             f"log_start_offsets.uri={self.log_starts}",
             f"build.max_bytes_per_commit={MAX_BYTES_PER_COMMIT}",
             "spark.sql.shuffle.partitions=1",
+            *ASSIGNMENTS_FOR_SMALL_TABLES,
         )
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:

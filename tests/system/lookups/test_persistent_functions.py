@@ -15,6 +15,7 @@ from coldlog.errors import UsageError
 from coldlog.lookups.functions import FUNCTIONS, VIEWS
 from coldlog.sql import attach_warehouse
 from coldlog.tables.delta.warehouse import Warehouse
+from planning import ASSIGNMENTS_FOR_SMALL_TABLES
 
 CALLS = {
     "offset_for_timestamp": "q.topic, q.partition, 1700042400000",
@@ -82,6 +83,7 @@ def test_second_session_of_a_lasting_catalog_has_functions_and_views_without_reg
     options = [
         f"warehouse.uri={golden.uri}",
         "spark.sql.catalogImplementation=hive",
+        *ASSIGNMENTS_FOR_SMALL_TABLES,
         f"spark.hadoop.javax.jdo.option.ConnectionURL=jdbc:derby:;databaseName={tmp_path / 'metastore'};create=true",
     ]
     run(KEEP, *options, "warehouse.persistent_functions=true", folder=tmp_path)

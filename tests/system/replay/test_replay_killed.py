@@ -18,6 +18,7 @@ from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.table_storage import delta_storage_options
 from golden_warehouse import run_pipeline
 from killed_jobs import PATIENCE_S, kill_session, start_job, wait_until
+from planning import ASSIGNMENTS_FOR_SMALL_TABLES
 from s3_server import Bucket
 
 START_MS = 1_700_000_000_000
@@ -80,7 +81,8 @@ class Replay:
         return self.folder / "sink"
 
     def arguments(self, sink: str) -> list[str]:
-        settings = f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}", "spark.sql.shuffle.partitions=2"
+        places = f"archive.uri={self.archive}", f"warehouse.uri={self.warehouse}"
+        settings = *places, "spark.sql.shuffle.partitions=2", *ASSIGNMENTS_FOR_SMALL_TABLES
         options = [word for setting in settings for word in ("--set", setting)]
         replay = ["--topics", "trades", "--name", "nightly", "--output-table", sink]
         return [*replay, "--max-task-idle-ms", "500", *options]
