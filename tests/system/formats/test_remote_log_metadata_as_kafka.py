@@ -66,7 +66,7 @@ class Compared:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """All comparisons, in one start of the JVM."""
-    plain, tagged = _drawn(untagged(), 3500), _drawn(events(), 1500)
+    plain, tagged = _drawn(untagged(), 1800), _drawn(events(), 800)
     damaged = [*STRICTER_THAN_KAFKA.values(), LONG_NUMBERS, *_damaged([*plain[:200], *tagged[:300]])]
     questions = [
         [f"write\t{_line(event)}" for event in plain],
@@ -187,19 +187,19 @@ def _without_false(event: Event) -> Event:
 
 
 def test_thousands_of_events_of_every_shape_were_compared(compared: Compared) -> None:
-    assert len({encode_event(event) for event in compared.plain}) >= 3000
+    assert len({encode_event(event) for event in compared.plain}) >= 1500
     seen = Counter((type(event), event.state) for event in compared.plain)
     segments = (SegmentMetadataEvent, SegmentUpdateEvent, SegmentSnapshotEvent)
     expected = {(kind, state) for kind in segments for state in RemoteLogSegmentState}
     assert set(seen) == expected | {(PartitionDeleteEvent, state) for state in RemotePartitionDeleteState}
-    assert min(seen.values()) > 50
+    assert min(seen.values()) > 25
     shapes = Counter(
         (event.txn_index_empty, event.custom_metadata if not event.custom_metadata else "bytes")
         for event in compared.plain
         if isinstance(event, SegmentMetadataEvent | SegmentSnapshotEvent)
     )
     assert {(txn, custom) for txn in (None, False, True) for custom in (None, b"", "bytes")} == set(shapes)
-    assert sum(event.unknown_tags != UnknownTags() for event in compared.tagged) > 500
+    assert sum(event.unknown_tags != UnknownTags() for event in compared.tagged) > 250
 
 
 def test_events_are_written_byte_for_byte_as_kafka_writes_them(compared: Compared) -> None:

@@ -29,7 +29,7 @@ _VERSION = re.compile(r"/_delta_log/\d{20}\.json$")
 _OF_SPARK = re.compile(r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$")
 """The names that `SynchronizedLogStore` gives to complete commits; the library's have no dashes."""
 
-_COMMITS_OF_SPARK = 4
+_COMMITS_OF_SPARK = 2
 _APPEND_BY_SPARK = """
 import sys
 from coldlog.launch.session import spark_session
