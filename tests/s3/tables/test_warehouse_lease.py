@@ -15,7 +15,6 @@ from coldlog.indexing.run_log import recorded_run
 from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.delta import warehouse as warehouse_module
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
@@ -23,6 +22,7 @@ from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.upkeep.maintain import maintain_table
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+from spark_work import counting_work
 
 
 def _take(bucket: Bucket, *, ttl_s: float = 60.0, monotonic: Callable[[], float] = lambda: 0.0) -> WarehouseLease:
@@ -111,7 +111,6 @@ def test_the_newest_of_many_leases_counts_and_old_ones_are_removed(bucket: Bucke
     assert len(left) < 15
 
 
-@pytest.mark.usefixtures("one_table")
 @pytest.mark.parametrize("kept", [0, 2], ids=["all", "the-newest"])
 def test_a_commit_that_delta_skips_after_lost_leases_is_an_error(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, kept: int
@@ -257,12 +256,6 @@ def _log_starts(warehouse: Warehouse) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
-@pytest.fixture
-def one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The warehouse has no other: each takes Spark a second to fence."""
-    monkeypatch.setattr(warehouse_module, "ALL_TABLES", (LOG_START_OFFSETS,))
-
-
 def _row(topic: str, offset: int) -> dict[str, object]:
     return {"topic": topic, "partition": 0, "log_start_offset": offset}
 
@@ -273,7 +266,9 @@ def test_a_writer_that_wakes_after_another_commits_nothing(
     late = _open(spark, warehouse, _take(bucket))
     late.append(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("before", 1)]))
     now = _open(spark, warehouse, _take_over(bucket))
-    now.fence()
+    with counting_work(spark) as work:
+        now.fence()
+    assert (work.jobs, work.executions) == (0, 0)
     with pytest.raises(LeaseLostError):
         late.append(LOG_START_OFFSETS, late.local(LOG_START_OFFSETS, [_row("late", 1)]))
     with pytest.raises(LeaseLostError):
@@ -291,7 +286,6 @@ def test_a_writer_that_wakes_after_another_commits_nothing(
     assert _log_starts(now) == {"before": 3}
 
 
-@pytest.mark.usefixtures("one_table")
 def test_a_commit_in_progress_when_another_job_takes_over_is_not_made(
     spark: SparkSession, warehouse: Path, bucket: Bucket, tmp_path: Path
 ) -> None:

@@ -97,7 +97,8 @@ class Warehouse(WarehouseReads):
             lease.confirm()
 
     def fence(self) -> None:
-        """Block every holder of an earlier lease; call this before any read."""
+        """Block every holder of an earlier lease; call this before any read. Only a table that needs Spark is changed
+        with it."""
         lease = self.lease
         if lease is None:
             return
@@ -105,6 +106,12 @@ class Warehouse(WarehouseReads):
         tables = [table for table in ALL_TABLES if self.has(table)]
 
         def fence_table(table: TableDefinition) -> None:
+            try:
+                if commit_files(self.data_location(table), table, [], [(APPLICATION, lease.first_version)]) is not None:
+                    return
+            except LaterWriterError as later:
+                lease.confirm()
+                raise self._skipped(table, lease) from later
             no_rows = self.local(table, [])
             writer = no_rows.write.format("delta").mode("append").option("txnAppId", APPLICATION)
             with self._requiring_a_commit(table, lease):
@@ -123,11 +130,14 @@ class Warehouse(WarehouseReads):
         yield
         if self.newest_version(table) == before:
             lease.confirm()
-            raise ColdlogError(
-                f"a commit to {self.location(table)} was skipped: the table has a later writer than lease "
-                f"{lease.number}, so objects below {self.uri}/{FOLDER} were lost; when no job writes this warehouse, "
-                "delete everything below that folder and run again: new leases get higher numbers"
-            )
+            raise self._skipped(table, lease)
+
+    def _skipped(self, table: TableDefinition, lease: WarehouseLease) -> ColdlogError:
+        return ColdlogError(
+            f"a commit to {self.location(table)} was skipped: the table has a later writer than lease "
+            f"{lease.number}, so objects below {self.uri}/{FOLDER} were lost; when no job writes this warehouse, "
+            "delete everything below that folder and run again: new leases get higher numbers"
+        )
 
     def create_missing(self) -> int:
         """Create every missing table, and add missing columns to tables of an older release.
