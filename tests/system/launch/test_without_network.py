@@ -1,6 +1,6 @@
 """Test that `./spark-submit.sh run_pipeline`, after the setup, indexes the sample with defaults and without a network.
 
-Of the sample only some partitions are left: the tutorial has all of it.
+Of the sample only some partitions are left: .ci/run starts with all of it.
 
 Where the kernel lets a user have a network namespace, the run has one in which there is nothing but the loopback.
 Elsewhere (containers often forbid it) proxies, indexes and repositories are named that nobody serves: then what asks a
