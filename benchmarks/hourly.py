@@ -5,7 +5,7 @@
 Ten partitions have a segment for each hour, of which the last 72 are in the archive. Every hour a segment of each is
 uploaded, the oldest one is deleted, and both are announced in the metadata topic; then run_pipeline runs, and at the
 end of the day maintain_tables. Each day is a process of its own, whose clock is a day later than that of the one
-before: libfaketime must be installed. What a run has written gets the time of that clock behind the run. Shown are the
+before: libfaketime must be installed. After each run, its files get times of that clock. Shown are the
 runs of the second day beside those of the last, and what lies in the warehouse.
 """
 
@@ -143,7 +143,7 @@ def main(day: int) -> int:
 
 
 def _date_files(day: int, started: float) -> None:
-    """Give what was written since `started` the time of this clock, where the kernel had its own."""
+    """Set the times of files that were written since `started`: the kernel used the real clock, not this one."""
     ahead_s = day * 86_400
     for file in _files():
         written_s = file.stat().st_mtime

@@ -97,8 +97,10 @@ class Warehouse(WarehouseReads):
             lease.confirm()
 
     def fence(self) -> None:
-        """Block every holder of an earlier lease; call this before any read. Only a table that needs Spark is changed
-        with it."""
+        """Block every holder of an earlier lease; call this before any read.
+
+        It commits the number of this lease to every table, with Spark only where a table needs it.
+        """
         lease = self.lease
         if lease is None:
             return
@@ -111,7 +113,7 @@ class Warehouse(WarehouseReads):
                     return
             except LaterWriterError as later:
                 lease.confirm()
-                raise self._skipped(table, lease) from later
+                raise self._skipped_commit(table, lease) from later
             no_rows = self.local(table, [])
             writer = no_rows.write.format("delta").mode("append").option("txnAppId", APPLICATION)
             with self._requiring_a_commit(table, lease):
@@ -130,9 +132,9 @@ class Warehouse(WarehouseReads):
         yield
         if self.newest_version(table) == before:
             lease.confirm()
-            raise self._skipped(table, lease)
+            raise self._skipped_commit(table, lease)
 
-    def _skipped(self, table: TableDefinition, lease: WarehouseLease) -> ColdlogError:
+    def _skipped_commit(self, table: TableDefinition, lease: WarehouseLease) -> ColdlogError:
         return ColdlogError(
             f"a commit to {self.location(table)} was skipped: the table has a later writer than lease "
             f"{lease.number}, so objects below {self.uri}/{FOLDER} were lost; when no job writes this warehouse, "
