@@ -38,4 +38,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=first, has_rows_in_spark=has_large_tables))
+    sys.exit(run_job(call, make_parser(), first=first, has_rows_in_spark=has_large_tables, starts_late=True))

@@ -23,6 +23,7 @@ from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.scan.log_starts import merge_log_start_offsets
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.model.states import IndexDepth
+from coldlog.tables.delta.table_storage import keeping_tables_open
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 from coldlog.upkeep.reconcile import reconcile
@@ -60,7 +61,7 @@ def run_pipeline(
     LocalTieredStorage archive. `around` is entered with the name of each step."""
     warehouse = Warehouse(spark=spark, uri=str(location))
     layout = open_archive(str(archive), "local_tiered_storage") if isinstance(archive, Path) else archive
-    with planned_for_small_tables(spark):
+    with planned_for_small_tables(spark), keeping_tables_open():
         warehouse.create_missing()
         if log_start_offsets is not None:
             merge_log_start_offsets(warehouse, read_log_start_offsets(str(log_start_offsets)))

@@ -108,6 +108,14 @@ def run_job(
     """
 
     def call_first(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
+        if not starts_late:
+            return call_in_turn(settings, arguments, stop)
+        from coldlog.tables.delta.table_storage import keeping_tables_open
+
+        with keeping_tables_open():
+            return call_in_turn(settings, arguments, stop)
+
+    def call_in_turn(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
         if starts_late and not settings.validation.after_build:
             from coldlog.runtime.without_pandas import keep_pandas_out
 

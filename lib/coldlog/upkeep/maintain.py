@@ -6,25 +6,23 @@ Maintenance does four things, and none of them changes an answer:
   table shows which these are; if that version is not kept, nothing is dropped. The segment's row in `segments` stays,
   as not indexed: if the segment comes back, it is indexed again. The newest build keeps its rows, so that a build
   number is never used twice.
-- OPTIMIZE compacts small files in the order of the clustering. The files of `segments` and `segment_events` are sorted
-  instead (`sorted_files`), so that a run over few partitions reads and writes few rows.
-- VACUUM removes files that no version of the last `vacuum_after_hours` needs. The minimum is a week, because running
-  jobs and reads of the past (`warehouse.as_of`) use old files. A table without such files is left as it is.
-- A checkpoint lets a reader open a table from one file instead of many commits, and Delta cleans up its log.
+- It joins small files in the order of the clustering (`sorted_files`). Large tables are left to OPTIMIZE.
+- A checkpoint lets a reader open a table from one file instead of many commits.
+- It removes files and entries of the log that no version of the last `vacuum_after_hours` needs (`unneeded_files`). The
+  minimum is a week, because running jobs and reads of the past (`warehouse.as_of`) use old files. A table with a
+  `delta.logRetentionDuration` of its own keeps the entries for that time.
+
+Spark starts only for tables with many rows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
@@ -35,15 +33,21 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.publish_manifest import publish_manifest
-from coldlog.tables.delta.table_storage import open_delta
+from coldlog.tables.delta.row_edits import Key, Row, key_of
+from coldlog.tables.delta.table_files import NoTableError, commit_ms, list_table_files, read_file_rows
+from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.upkeep.sorted_files import SORTED_TABLES, sort_files
+from coldlog.upkeep.sorted_files import SORTED_TABLES, join_files, sort_files
 from coldlog.upkeep.superseded_builds import last_build_number, remove_superseded
+from coldlog.upkeep.unneeded_files import remove_old_entries, remove_unneeded
 
 _HOUR_MS = 3_600_000
-_VACUUM_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
-_RETENTION, _DELTAS_RETENTION_HOURS = "delta.deletedFileRetentionDuration", 168
-_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_FILES_KEPT, _LOG_KEPT = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+_DELTAS_HOURS = 168
+"""How long Delta keeps removed files if the table does not say it."""
+_DROP_COLUMNS = (
+    *SEGMENTS.key, "index_status", "build_number", "served_from_offset", "superseded_build_numbers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +85,61 @@ def maintain_tables(
         )
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     dropped = drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
-    tables = tuple(maintain_table(warehouse, table, settings) for table in ALL_TABLES)
+    tables = tuple(maintain_table(warehouse, table, settings, now_ms=now) for table in ALL_TABLES)
     publish_manifest(warehouse)
     return MaintenanceSummary(dropped_segments=dropped, tables=tables)
 
 
 def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
     """Drop the index rows of segments that were gone at that time; return the number of these segments."""
+    rows = warehouse.rows_if_small(SEGMENTS, _DROP_COLUMNS)
+    count = _mark_in_tasks(warehouse, before_ms) if rows is None else _mark_here(warehouse, rows, before_ms)
+    # A run that was killed after it marked builds left rows that must be removed, too.
+    remove_superseded(warehouse)
+    return count
+
+
+def _mark_here(warehouse: Warehouse, rows: list[Row], before_ms: int) -> int:
+    """Mark the builds of the segments that were gone at that time as superseded, in this process."""
+    newest = max((row["build_number"] for row in rows if row["build_number"] is not None), default=0)
+    gone = [
+        row
+        for row in rows
+        if row["index_status"] == IndexStatus.GONE.value
+        and row["build_number"] is not None
+        and row["build_number"] < newest
+        and row["served_from_offset"] is None
+    ]
+    then = _gone_at(warehouse, before_ms) if gone else set()
+    marks: list[Row] = [
+        {name: row[name] for name in SEGMENTS.key}
+        | {
+            "superseded_build_numbers": sorted({*(row["superseded_build_numbers"] or ()), row["build_number"]}),
+            "build_number": None,
+            "index_depth": None,
+        }
+        for row in gone
+        if key_of(SEGMENTS, row) in then
+    ]
+    warehouse.merge(SEGMENTS, marks, update=("superseded_build_numbers", "build_number", "index_depth"))
+    return len(marks)
+
+
+def _gone_at(warehouse: Warehouse, moment_ms: int) -> set[Key]:
+    """The keys of the segments that were gone at that moment; none if that version of the table is not kept."""
+    try:
+        files = list_table_files(warehouse.data_location(SEGMENTS), SEGMENTS, [], as_of_ms=moment_ms)
+    except NoTableError:
+        return set()
+    committed_ms = commit_ms(files.location, files.version)
+    if committed_ms is None or committed_ms > moment_ms:
+        return set()
+    rows = read_file_rows(files, (*SEGMENTS.key, "index_status"))
+    return {key_of(SEGMENTS, row) for row in rows if row["index_status"] == IndexStatus.GONE.value}
+
+
+def _mark_in_tasks(warehouse: Warehouse, before_ms: int) -> int:
+    """As `_mark_here`, of many segments."""
     is_gone = F.col("index_status") == IndexStatus.GONE.value
     newest = last_build_number(warehouse)
     gone = warehouse.read(SEGMENTS).where(
@@ -98,8 +150,6 @@ def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
     )
     past = _read_past(warehouse, before_ms) if gone.head(1) else None
     if past is None:
-        # A run that was killed after it marked builds left rows that must be removed.
-        remove_superseded(warehouse)
         return 0
     then = past.read(SEGMENTS).where(is_gone).select(*SEGMENTS.key)
     unknown = F.lit(None)
@@ -116,7 +166,6 @@ def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:
         warehouse.merge(
             SEGMENTS, marks, update=("superseded_build_numbers", "build_number", "index_depth"), count=count
         )
-    remove_superseded(warehouse)
     return count
 
 
@@ -129,25 +178,27 @@ def _read_past(warehouse: Warehouse, moment_ms: int) -> Warehouse | None:
         return None
 
 
-def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings) -> TableMaintenance:
-    """Compact, vacuum and checkpoint one table."""
-    spark, name = warehouse.spark, warehouse.identifier(table)
+def maintain_table(
+    warehouse: Warehouse, table: TableDefinition, settings: MaintenanceSettings, *, now_ms: int | None = None
+) -> TableMaintenance:
+    """Compact one table, write its checkpoint, and remove what is no longer needed."""
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    location, hours = warehouse.data_location(table), int(settings.vacuum_after_hours)
     log = _log(warehouse, table)
     files_before, bytes_before = _size(log)
-    _keep_files(warehouse, table, log, settings.vacuum_after_hours)
-    is_sorted = table in SORTED_TABLES and sort_files(warehouse, table)
-    if files_before > 1 and not is_sorted:
+    _keep_files(warehouse, table, log, hours)
+    is_joined = (sort_files if table in SORTED_TABLES else join_files)(warehouse, table)
+    if files_before > 1 and not is_joined:
         with warehouse.commits(), warehouse.encodings(table):
-            spark.sql(f"OPTIMIZE {name}")
-    removed_files = removed_bytes = 0
-    if _has_unneeded_files(_log(warehouse, table), settings.vacuum_after_hours):
-        with warehouse.commits(), _vacuum_options(warehouse), _silent_console(spark):
-            spark.sql(f"VACUUM {name}")
-        removed_files, removed_bytes = _vacuumed(_log(warehouse, table))
+            warehouse.spark.sql(f"OPTIMIZE {warehouse.identifier(table)}")
     with warehouse.commits():
         log = _log(warehouse, table)
         create_checkpoint(log, warehouse.location(table))
-        log.cleanup_metadata()
+        if _LOG_KEPT in log.metadata().configuration:  # a user's wish
+            log.cleanup_metadata()
+        else:
+            remove_old_entries(location, now - hours * _HOUR_MS)
+        removed_files, removed_bytes = remove_unneeded(location, now - hours * _HOUR_MS)
     files_after, bytes_after = _size(log)
     return TableMaintenance(
         table=table.name,
@@ -163,72 +214,24 @@ def maintain_table(warehouse: Warehouse, table: TableDefinition, settings: Maint
 def _keep_files(warehouse: Warehouse, table: TableDefinition, log: DeltaTable, hours: int) -> None:
     """Store in the table how long files of older versions are kept.
 
-    VACUUM uses this property and ignores its argument. Writers of checkpoints use it too: after that time a checkpoint
-    no longer lists removed files.
+    Writers of checkpoints use this property: after that time a checkpoint no longer lists removed files.
     """
-    kept = log.metadata().configuration.get(_RETENTION, f"interval {_DELTAS_RETENTION_HOURS} hours")
-    wanted = f"interval {int(hours)} hours"
+    kept = log.metadata().configuration.get(_FILES_KEPT, f"interval {_DELTAS_HOURS} hours")
+    wanted = f"interval {hours} hours"
     if kept != wanted:
         with warehouse.commits():
             warehouse.spark.sql(
-                f"ALTER TABLE {warehouse.identifier(table)} SET TBLPROPERTIES ('{_RETENTION}' = '{wanted}')"
+                f"ALTER TABLE {warehouse.identifier(table)} SET TBLPROPERTIES ('{_FILES_KEPT}' = '{wanted}')"
             )
-
-
-def _has_unneeded_files(log: DeltaTable, hours: int) -> bool:
-    """Whether VACUUM would remove a file. It starts some jobs and makes two commits also where there is none."""
-    return bool(log.vacuum(int(hours), dry_run=True, enforce_retention_duration=False, full=True))
 
 
 def _log(warehouse: Warehouse, table: TableDefinition) -> DeltaTable:
     location = warehouse.location(table)
     check_log(location)
-    return open_delta(location)
+    return open_newest(location)
 
 
 def _size(log: DeltaTable) -> tuple[int, int]:
     """Count files and bytes."""
     sizes = pa.table(log.get_add_actions(flatten=True)).column("size_bytes")
     return len(sizes), pc.sum(sizes).as_py() or 0
-
-
-@contextmanager
-def _vacuum_options(warehouse: Warehouse) -> Iterator[None]:
-    """Make Delta record in the table's history what VACUUM removed, and list folders with one task per core.
-
-    By default, Delta lists even an empty folder with as many tasks as Spark allows for any source, 10,000.
-    """
-    session = warehouse.spark
-    listing_tasks = str(session.conf.get(_LISTING_TASKS))
-    session.conf.set(_VACUUM_LOGGING, "true")
-    session.conf.set(_LISTING_TASKS, str(min(int(listing_tasks), session.sparkContext.defaultParallelism)))
-    try:
-        yield
-    finally:
-        session.conf.set(_LISTING_TASKS, listing_tasks)
-        session.conf.unset(_VACUUM_LOGGING)
-
-
-@contextmanager
-def _silent_console(spark: SparkSession) -> Iterator[None]:
-    """Discard the line that Delta prints about a VACUUM (`VacuumCommand.logVacuumEnd`); no option turns it off.
-
-    The job reports the removed files of all tables itself. Scala's console belongs to one thread, and a Python thread
-    has its own thread in the JVM.
-    """
-    jvm: Any = spark._jvm
-    # The public method, `withOut`, needs a Scala function.
-    console = getattr(jvm, "scala.Console$").__getattr__("MODULE$")
-    shown = console.out()
-    console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
-    try:
-        yield
-    finally:
-        console.setOutDirect(shown)
-
-
-def _vacuumed(log: DeltaTable) -> tuple[int, int]:
-    """Count the files and bytes that the last VACUUM planned to remove."""
-    started = next((entry for entry in log.history(4) if entry.get("operation") == "VACUUM START"), {})
-    metrics = started.get("operationMetrics", {})
-    return int(metrics.get("numFilesToDelete", 0)), int(metrics.get("sizeOfDataToDelete", 0))

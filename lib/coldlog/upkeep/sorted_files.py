@@ -1,9 +1,11 @@
-"""Keep a table in files of some ten thousand rows, in the order of its key.
+"""Keep a table in few files, in the order of its key.
 
 A run that works on some partitions reads and rewrites the files that have rows of these. So the files of `segments` and
-`segment_events` are kept small and in order. Most rows are in sorted files. Those that came since, in any order, are
-few: maintenance joins them, and sorts the whole table again when they are a tenth of it. So a row is sorted some ten
-times while its table grows tenfold.
+`segment_events` are kept small, with some ten thousand rows each, and in order. Most rows are in sorted files. Those
+that came since, in any order, are few: maintenance joins them, and sorts the whole table again when they are a tenth of
+it. So a row is sorted some ten times while its table grows tenfold.
+
+Other tables that are small are one file. Spark joins the files of larger ones.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.plain_commit import commit_rearranged, write_file
 from coldlog.tables.delta.table_files import read_whole_file
-from coldlog.tables.delta.table_storage import open_delta
+from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
 
 SORTED_TABLES = (SEGMENTS, SEGMENT_EVENTS)
@@ -27,6 +29,7 @@ FILE_ROWS = 25_000
 """A file has at most so many rows, so that few are rewritten with one that changes (`RowMerge.most_read_rows`)."""
 SORTED_HERE = 250_000
 """So many rows are sorted in this process, with up to half a gigabyte."""
+_JOINED_BYTES = 64 << 20
 _LARGE_SHARE = 10
 
 
@@ -34,6 +37,7 @@ _LARGE_SHARE = 10
 class _File:
     path: str
     rows: int
+    size_bytes: int
     first: tuple[Any, Any]
     last: tuple[Any, Any]
 
@@ -55,22 +59,44 @@ def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
     if sum(file.rows for file in chosen) > SORTED_HERE:
         _sort_in_tasks(warehouse, table, total)
         return True
-    pieces = [read_whole_file(location, file.path, table) for file in chosen]
+    return _replace(warehouse, table, chosen, FILE_ROWS)
+
+
+def join_files(warehouse: Warehouse, table: TableDefinition) -> bool:
+    """Join all files of a small table into one, in the order of the clustering; the rows stay the same.
+
+    False: that was not done, because the table is too large, or only Spark can write it.
+    """
+    location = warehouse.data_location(table)
+    files = _list_files(location, table)
+    if files is None or sum(file.rows for file in files) > SORTED_HERE:
+        return False
+    if sum(file.size_bytes for file in files) > _JOINED_BYTES:
+        return False
+    return len(files) < 2 or _replace(warehouse, table, files, SORTED_HERE)
+
+
+def _replace(warehouse: Warehouse, table: TableDefinition, files: Sequence[_File], file_rows: int) -> bool:
+    """Replace files by sorted ones with the same rows; False if only Spark can do it."""
+    location = warehouse.data_location(table)
+    pieces = [read_whole_file(location, file.path, table) for file in files]
     rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in table.clustered_by])
-    written = [write_file(location, table, rows.slice(at, FILE_ROWS)) for at in range(0, rows.num_rows, FILE_ROWS)]
+    written = [write_file(location, table, rows.slice(at, file_rows)) for at in range(0, rows.num_rows, file_rows)]
     with warehouse.commits() as transaction:
-        return commit_rearranged(location, table, [file.path for file in chosen], written, transaction)
+        return commit_rearranged(location, table, [file.path for file in files], written, transaction)
 
 
 def _list_files(location: str, table: TableDefinition) -> list[_File] | None:
     """List the files with their first and last partition; None if the statistics of one are not known."""
     found = []
-    for row in pa.table(open_delta(location).get_add_actions(flatten=True)).to_pylist():
+    for row in pa.table(open_newest(location).get_add_actions(flatten=True)).to_pylist():
         first, last = ((row.get(f"{end}.topic"), row.get(f"{end}.partition")) for end in ("min", "max"))
         if row.get("num_records") is None:
             return None
         if row["num_records"]:
-            found.append(_File(path=row["path"], rows=row["num_records"], first=first, last=last))
+            found.append(
+                _File(path=row["path"], rows=row["num_records"], size_bytes=row["size_bytes"], first=first, last=last)
+            )
     return found
 
 

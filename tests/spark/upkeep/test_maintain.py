@@ -7,7 +7,6 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -29,7 +28,6 @@ from spark_work import counting_work
 from table_contents import BUILD_NUMBERS, rows_in, table_contents
 
 _WEEK_MS = 7 * 24 * 3_600_000
-_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 SETTINGS = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=168)
 TOPICS = ("late.events-2", "records-deleted-2", "payments-1")
 
@@ -76,7 +74,9 @@ def _delete_first_segment(archive: Path) -> tuple[dict[Path, bytes], str]:
 
 def test_small_files_are_compacted_and_every_row_stays(built: Warehouse, warehouse: Path) -> None:
     before = table_contents(built)
-    summary = maintain_tables(built, SETTINGS)
+    with counting_work(built.spark) as work:
+        summary = maintain_tables(built, SETTINGS)
+    assert (work.jobs, work.executions) == (0, 0)
     assert table_contents(built) == before
     (offset_index,) = [each for each in summary.tables if each.table == OFFSET_INDEX.name]
     assert offset_index.files_before > offset_index.files_after == 1
@@ -92,7 +92,7 @@ def test_small_files_are_compacted_and_every_row_stays(built: Warehouse, warehou
         again = maintain_tables(built, SETTINGS)
     assert all(each.files_before == each.files_after for each in again.tables)
     assert {table.name: built.newest_version(table) for table in ALL_TABLES} == versions, "nothing to do, no commit"
-    assert (work.jobs, work.executions) <= (2, 4)
+    assert (work.jobs, work.executions) == (0, 0)
     assert table_contents(built) == before
 
 
@@ -116,32 +116,6 @@ def _age(spark: SparkSession, table: Path, days: int) -> None:
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def _leave_behind(warehouse: Path) -> None:
-    """A file that a killed commit wrote ten days ago."""
-    file = warehouse / OFFSET_INDEX.name / "part-of-no-version.parquet"
-    file.write_bytes(b"x")
-    then = time.time() - 10 * 24 * 3_600
-    os.utime(file, (then, then))
-
-
-def test_vacuum_prints_nothing_into_the_results_of_a_job(spark: SparkSession, warehouse: Path) -> None:
-    built = Warehouse(spark=spark, uri=str(warehouse))
-    spark.sql(OFFSET_INDEX.create_statement(built.identifier(OFFSET_INDEX), built.location(OFFSET_INDEX)))
-    _leave_behind(warehouse)
-    jvm: Any = spark._jvm
-    console = getattr(jvm, "scala.Console$").__getattr__("MODULE$")
-    before, printed = console.out(), jvm.java.io.ByteArrayOutputStream()
-    console.setOutDirect(jvm.java.io.PrintStream(printed))
-    try:
-        assert maintain_table(built, OFFSET_INDEX, SETTINGS).removed_files == 1
-        assert printed.toString() == ""
-        spark.sql(f"VACUUM {built.identifier(OFFSET_INDEX)}")
-        # And it is silent for no longer than that.
-        assert printed.toString() == "Deleted 0 files and directories in a total of 1 directories.\n"
-    finally:
-        console.setOutDirect(before)
-
-
 def test_files_older_than_the_retention_are_removed_and_counted(
     spark: SparkSession, built: Warehouse, warehouse: Path
 ) -> None:
@@ -163,32 +137,6 @@ def test_rows_cannot_be_dropped_by_a_version_that_vacuum_removes(spark: SparkSes
     settings = MaintenanceSettings(deleted_after_hours=200, vacuum_after_hours=199)
     with pytest.raises(UsageError, match="deleted_after_hours=200 needs older versions than .*vacuum_after_hours=199"):
         maintain_tables(Warehouse(spark=spark, uri=str(warehouse)), settings)
-
-
-def test_a_vacuum_lists_a_folder_with_at_most_one_task_per_core(
-    spark: SparkSession, built: Warehouse, warehouse: Path
-) -> None:
-    _leave_behind(warehouse)
-    before = spark.conf.get(_LISTING_TASKS)
-    # Spark's own is 10,000.
-    spark.conf.set(_LISTING_TASKS, "300")
-    context, tracker = spark.sparkContext, spark.sparkContext.statusTracker()
-    context.setJobGroup("maintenance", "a vacuum")
-    try:
-        maintain_table(built, OFFSET_INDEX, SETTINGS)
-        stages = [
-            tracker.getStageInfo(stage)
-            for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup("maintenance"))
-            if job is not None
-            for stage in job.stageIds
-        ]
-        assert spark.conf.get(_LISTING_TASKS) == "300"
-    finally:
-        context.setJobGroup("", "")
-        spark.conf.set(_LISTING_TASKS, str(before))
-    task_counts = [stage.numTasks for stage in stages if stage is not None]
-    assert task_counts
-    assert max(task_counts) < 50
 
 
 def test_index_rows_of_segments_gone_long_ago_are_dropped(

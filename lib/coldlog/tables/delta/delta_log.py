@@ -29,7 +29,7 @@ from coldlog.tables.delta.file_checksums import checksums_path, damaged
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.log_files import open_log
-from coldlog.tables.delta.table_storage import open_delta, storage_error
+from coldlog.tables.delta.table_storage import open_newest, storage_error
 
 
 def newest_version(spark: SparkSession, location: str) -> int:
@@ -158,7 +158,7 @@ def is_plainly_there(location: str) -> bool | None:
     if not os.path.isdir(os.path.join(folder, LOG_FOLDER)):
         return False
     try:
-        open_delta(folder)
+        open_newest(folder)
     except (DeltaError, OSError):
         return None
     return True
@@ -167,7 +167,7 @@ def is_plainly_there(location: str) -> bool | None:
 def _open(location: str) -> DeltaTable | None:
     """Open the newest version without Spark; None if there is no table."""
     try:
-        return open_delta(plain_location(location))
+        return open_newest(plain_location(location))
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as failed:

@@ -10,6 +10,8 @@ not notice a commit that ends after a whole line. Refused with `ColdlogError`, w
 
 Commits before the last checkpoint are not needed and not checked. Logs on S3 are not checked: there a store answers for
 the bytes of its objects. Another job may commit or clean up meanwhile, so only what is found twice is damage.
+
+A job that opens the same tables many times checks a version once (`checking_once`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 
 from deltalake import DeltaTable
@@ -34,6 +36,18 @@ _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
 _AFTER_COMMIT = re.compile(r"([0-9]{20})\.crc|\.([0-9]{20})\.json\.crc")
 _LAST_CHECKPOINT = "_last_checkpoint"
 _PAUSE_S = 0.02
+_checked: list[dict[str, int]] = []
+"""The newest version of each log when it was checked, for each `checking_once`; the last one counts."""
+
+
+@contextmanager
+def checking_once() -> Iterator[None]:
+    """Check the newest version of a log at the first call, and again only if there is a newer one; for one job."""
+    _checked.append({})
+    try:
+        yield
+    finally:
+        _checked.pop()
 
 
 def check_log(location: str, version: int | None = None) -> None:
@@ -41,12 +55,25 @@ def check_log(location: str, version: int | None = None) -> None:
     log = os.path.join(local_folder(location) or "", LOG_FOLDER)
     if local_folder(location) is None or not os.path.isdir(log):
         return
+    if version is None and _is_checked(log):
+        return
     try:
         _check(log, version)
     except (ColdlogError, FileNotFoundError):
         time.sleep(_PAUSE_S)
         with suppress(FileNotFoundError):
             _check(log, version)
+
+
+def _is_checked(log: str) -> bool:
+    newest = _checked[-1].get(log) if _checked else None
+    if newest is None:
+        return False
+    return os.path.exists(_commit_path(log, newest)) and not os.path.exists(_commit_path(log, newest + 1))
+
+
+def _commit_path(log: str, version: int) -> str:
+    return os.path.join(log, f"{version:020d}.json")
 
 
 def newest_commit_path(location: str) -> str:
@@ -58,7 +85,7 @@ def newest_commit_path(location: str) -> str:
     names = frozenset(os.listdir(log))
     known = [_versions(pattern, names) for pattern in (_COMMIT, _CHECKPOINT, _AFTER_COMMIT)]
     newest = max(set().union(*known), default=None)
-    return log if newest is None else os.path.join(log, f"{newest:020d}.json")
+    return log if newest is None else _commit_path(log, newest)
 
 
 def create_checkpoint(table: DeltaTable, location: str) -> None:
@@ -86,6 +113,9 @@ def _check(log: str, version: int | None) -> None:
         if not os.stat(path).st_size:
             raise damaged(path, "it is empty")
         check_file(path)
+    commits = _versions(_COMMIT, names)
+    if _checked and commits and version is None:
+        _checked[-1][log] = max(commits)
 
 
 def _needed_names(log: str, names: frozenset[str], version: int | None) -> Iterator[str]:

@@ -44,8 +44,13 @@ Row = dict[str, object]
 _ATTEMPTS = 200
 _LONGEST_PAUSE_S = 0.25
 _TIDY_EVERY = 100
+_CHECKPOINT_EVERY = 20
+"""Who opens a table in a folder reads all commits since the last checkpoint, 1 ms each."""
 _KEPT_HOURS = 1
-_PROPERTIES = {"delta.checkpointInterval": str(_TIDY_EVERY), "delta.logRetentionDuration": "interval 1 days"}
+_PROPERTIES = {
+    "delta.checkpointInterval": str(_CHECKPOINT_EVERY),
+    "delta.logRetentionDuration": "interval 1 days",
+}
 
 
 class _Opened(NamedTuple):

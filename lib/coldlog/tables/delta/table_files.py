@@ -34,6 +34,7 @@ from coldlog.tables.delta.partition_rows import (
 from coldlog.tables.delta.table_storage import (
     PublishedFile,
     open_delta,
+    open_newest,
     opened_parquet,
     read_file,
     read_rows,
@@ -259,13 +260,13 @@ def table_state(location: str, table: TableDefinition, *, storage: Mapping[str, 
 def open_table(
     location: str, table: TableDefinition, as_of_ms: int | None = None, *, storage: Mapping[str, str] | None = None
 ) -> DeltaTable:
-    """Open the newest version, or the version at that time, with delta-rs.
+    """Open the newest version, or the version at that time, with delta-rs. The newest may be shared (`open_newest`).
 
     `storage` has the options that `delta_storage_options` gave for another table of the warehouse: it takes longer than
     the opening.
     """
     try:
-        delta = open_delta(location, storage)
+        delta = (open_newest if as_of_ms is None else open_delta)(location, storage)
     except (DeltaError, OSError) as missing:
         if bucket_and_prefix(location) is not None:
             # delta-rs reports a bucket that it may not list, or that does not answer, as empty.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -33,7 +34,8 @@ from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.runtime.setting_uris import require_same_place
 from coldlog.tables.delta.file_checksums import CheckedFile, damaged, find_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
-from coldlog.tables.delta.log_check import LOG_FOLDER
+from coldlog.tables.delta.log_check import LOG_FOLDER, checking_once
+from coldlog.tables.delta.log_files import LogFiles, open_log
 
 _FOOTER_END = struct.Struct("<i4s")
 _PARQUET = b"PAR1"
@@ -46,6 +48,8 @@ _PANIC = "PanicException"
 """pyo3's name for a panic of Rust; the class cannot be imported."""
 Opener = Callable[[str], pa.NativeFile]
 _AGAIN = "try again; if the table was vacuumed meanwhile, open it again"
+_KEPT_S = 300.0
+"""A table in a bucket is opened with the credentials of its time, which are good for longer than this."""
 
 
 class PublishedFile(NamedTuple):
@@ -56,6 +60,53 @@ class PublishedFile(NamedTuple):
     footer_bytes: int
     footer_crc32c: int
     action_crc32c: int
+
+
+class _KeptTable(NamedTuple):
+    """An open table, its log, and when it was opened, in seconds of `time.monotonic`."""
+
+    table: DeltaTable
+    log: LogFiles
+    opened_s: float
+
+
+_kept: list[dict[str, _KeptTable]] = []
+"""The open tables by location, for each `keeping_tables_open`; the last one counts."""
+
+
+@contextmanager
+def keeping_tables_open() -> Iterator[None]:
+    """Let `open_newest` open a version of a table once; for one job, which opens each table many times.
+
+    An opening lists the whole log, and reads its newest checkpoint and what follows.
+    """
+    _kept.append({})
+    try:
+        with checking_once():
+            yield
+    finally:
+        _kept.pop()
+
+
+def open_newest(location: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
+    """As `open_delta`. Others may get the same object, so nobody may load another version into it or write with it."""
+    if not _kept:
+        return open_delta(location, storage)
+    check_delta_rs()
+    kept_tables = _kept[-1]
+    kept = kept_tables.get(location)
+    if kept is not None and time.monotonic() - kept.opened_s < _KEPT_S and _is_newest(kept):
+        return kept.table
+    now_s, table = time.monotonic(), open_delta(location, storage)
+    kept_tables[location] = _KeptTable(table, open_log(location) if kept is None else kept.log, now_s)
+    return table
+
+
+def _is_newest(kept: _KeptTable) -> bool:
+    """Whether the log has no version after that of the table; one request."""
+    with suppress(OSError, ColdlogError):  # who opens the table again tells what is wrong
+        return kept.log.find_modified_ms(f"{kept.table.version() + 1:020d}.json") is None
+    return False
 
 
 def open_delta(location: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
