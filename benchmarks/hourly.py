@@ -35,7 +35,6 @@ from jobs import maintain_tables, run_pipeline
 from builders.archive_writer import ARCHIVE_FOLDER, WrittenSegment
 from builders.metadata_topic import DELETED, DELETING, became, finished, values_of
 from builders.segment_builder import Batch, Record, build_segment
-from coldlog.launch.entry_point import run_job
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PARTITIONS, _KEPT_HOURS, _DAY = 10, 72, 24
@@ -135,8 +134,7 @@ def main(day: int) -> int:
         _date_files(day, started)
     contents, began = _contents(), time.perf_counter()
     if day:
-        parser = maintain_tables.make_parser()
-        _run("maintain_tables", lambda: run_job(maintain_tables.call, parser, first=maintain_tables.first))
+        _run("maintain_tables", maintain_tables.main)
         _date_files(day, started)
     print(json.dumps({"runs": runs, "maintain_tables": time.perf_counter() - began, "contents": contents}))
     return 0

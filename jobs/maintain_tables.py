@@ -37,5 +37,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def main() -> int:
+    return run_job(call, make_parser(), first=first, has_rows_in_spark=has_large_tables, starts_late=True)
+
+
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=first, has_rows_in_spark=has_large_tables, starts_late=True))
+    sys.exit(main())

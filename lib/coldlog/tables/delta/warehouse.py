@@ -68,7 +68,7 @@ class Warehouse(WarehouseReads):
         """Wrap one commit, so that it is made only if this lease is still valid.
 
         Yields the transaction identifier (application, number) of the commit; Spark's own writers read it from the
-        session. OPTIMIZE and VACUUM carry no identifier: for them, the lease is checked before and after.
+        session. OPTIMIZE carries no identifier: for it, the lease is checked before and after.
         """
         self._refuse_writing()
         lease = self.lease
