@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from argparse import Namespace
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
@@ -18,7 +20,9 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.late_session import LateSession
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.table_storage import keeping_tables_open, open_delta
 from coldlog.tables.delta.warehouse import Warehouse
 from large_tables import as_large_tables
 from planning import planned_for_small_tables
@@ -35,7 +39,8 @@ def _run(archive: Path, location: Path, start: Callable[[], SparkSession], *assi
     settings = load_settings("local", [f"archive.uri={archive}", f"warehouse.uri={location}", *assignments])
     late = LateSession({"spark.master": "local[2]"}, start)
     console = Console(progress=io.StringIO(), results=io.StringIO())
-    run_pipeline(Job(spark=late.as_session(), settings=settings, arguments=Namespace(), console=console))
+    with keeping_tables_open():
+        run_pipeline(Job(spark=late.as_session(), settings=settings, arguments=Namespace(), console=console))
     return late
 
 
@@ -59,6 +64,23 @@ def test_a_run_starts_spark_when_it_needs_it_and_ends_the_same(spark: SparkSessi
         contents = [table_contents(Warehouse(spark=spark, uri=str(location))) for location in (few, many)]
         assert contents[0] == contents[1]
         assert len(contents[0][SEGMENTS.name]) == count
+
+
+def test_a_run_opens_each_version_of_a_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Counter[tuple[str, int]]()
+
+    def count(location: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
+        table = open_delta(location, storage)
+        opened[location.rpartition("/")[2], table.version()] += 1
+        return table
+
+    write_archive(tmp_path / "archive", {PARTITION: [_segment(0)]})
+    _run(tmp_path / "archive", tmp_path / "warehouse", _never)
+    write_archive(tmp_path / "archive", {PARTITION: [_segment(0), _segment(10)]})
+    monkeypatch.setattr("coldlog.tables.delta.table_storage.open_delta", count)
+    _run(tmp_path / "archive", tmp_path / "warehouse", _never)
+    assert {name for name, _ in opened} >= {SEGMENTS.name, *(table.name for table in INDEX_TABLES)}
+    assert [each for each, times in opened.items() if times > 1] == []
 
 
 def _segment(start: int) -> Segment:
