@@ -16,6 +16,7 @@ from coldlog.index.partition_plan import Checkpoints, CutMaxima, IncarnationPlan
 from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.txn_segments import ServedEpochs, find_txn_segments
 from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.indexing.publish.settled_deletions import Incarnation, without_settled
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -74,6 +75,8 @@ READ_COLUMNS = (
 
 
 _CHECKPOINT = "leader_epoch_checkpoint"
+_COPIED, _INDEXED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name, IndexStatus.INDEXED.value
+_QUARANTINED = IndexStatus.QUARANTINED.value
 _Rank = tuple[tuple[bool, int], tuple[bool, int], str]
 
 
@@ -84,6 +87,7 @@ def plan_all_partitions(
 
     A checkpoint may have hundreds of leader epochs. So only the newest of each incarnation becomes Python's objects.
     """
+    segments, settled = without_settled(segments, SERVED_COLUMNS, _written_ms)
     rows = segments.drop_columns([_CHECKPOINT]).to_pylist()
     for row, checkpoint in zip(rows, segments[_CHECKPOINT], strict=True):
         row |= {_CHECKPOINT: checkpoint, "has_checkpoint": checkpoint.is_valid}
@@ -93,7 +97,7 @@ def plan_all_partitions(
     planned: list[Row] = []
     for partition, members in by_partition.items():
         checkpoints = _newest_checkpoints(members)
-        planned += _planned(members, log_start_offsets.get(partition), checkpoints, cut_maxima)
+        planned += _planned(members, log_start_offsets.get(partition), checkpoints, cut_maxima, settled)
     return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
 
 
@@ -102,13 +106,18 @@ def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
     `has_checkpoint`; and `checkpoint`, which only the segment with the newest one of its incarnation has."""
     members = rows.to_pylist()
     checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in members if row["checkpoint"]}
-    planned = list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima))
+    planned = list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima, {}))
     return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
 
 
 def _planned(
-    members: Iterable[Row], log_start_offset: int | None, checkpoints: Checkpoints, cut_maxima: CutMaxima
+    members: Iterable[Row],
+    log_start_offset: int | None,
+    checkpoints: Checkpoints,
+    cut_maxima: CutMaxima,
+    settled: Mapping[Incarnation, int],
 ) -> Iterator[Row]:
+    """Plan the rows of a topic-partition; `settled` says how many more rows of deleted segments it has."""
     by_id = {row["segment_id"]: row for row in members}
     first_row = next(iter(by_id.values()))
     where = {"topic": first_row["topic"], "partition": first_row["partition"]}
@@ -117,7 +126,8 @@ def _planned(
             row = _segment_row(served, by_id[served.segment.segment_id])
             if row["is_changed"] or row["is_cut_at_end"] or row["must_count_from"] is not None:
                 yield where | row
-        yield where | _partition_row(plan, by_id)
+        more = settled.get((where["topic"], where["partition"], plan.topic_id), 0)
+        yield where | _partition_row(plan, by_id, more)
 
 
 def _newest_checkpoints(members: Iterable[Row]) -> Checkpoints:
@@ -134,15 +144,15 @@ def _rank(row: Row) -> _Rank | None:
     entries = row[_CHECKPOINT].values
     checkpointed = entries[-1]["leader_epoch"].as_py() if entries else None
     announced = _last_epoch(row["announced_leader_epochs"])
-    if checkpointed is None or row["state"] != RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name:
+    if checkpointed is None or row["state"] != _COPIED:
         return None
-    if row["index_status"] == IndexStatus.INDEXED.value:
+    if row["index_status"] == _INDEXED:
         return (
             _known_first(_last_epoch(row["segment_leader_epochs"])),
             _known_first(row["end_offset"]),
             row["segment_id"],
         )
-    if row["index_status"] == IndexStatus.QUARANTINED.value and announced in (None, checkpointed):
+    if row["index_status"] == _QUARANTINED and announced in (None, checkpointed):
         end_offset = row["start_offset"] if row["announced_end_offset"] is None else row["announced_end_offset"]
         return _known_first(checkpointed), _known_first(end_offset), row["segment_id"]
     return None
@@ -159,7 +169,7 @@ def _last_epoch(entries: Sequence[Row] | None) -> int | None:
 
 def _facts(row: Row) -> SegmentFacts:
     is_finished = _is_finished(row)
-    is_usable = is_finished and row["index_status"] == IndexStatus.INDEXED.value
+    is_usable = is_finished and row["index_status"] == _INDEXED
     listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset")}
     is_deleted = bool(row["was_copied"]) and str(row["state"]).startswith("DELETE_SEGMENT")
     if not is_usable and not is_deleted:
@@ -167,7 +177,7 @@ def _facts(row: Row) -> SegmentFacts:
             is_usable=False,
             is_finished=is_finished,
             is_unread=_is_unread(row),
-            hides_log_start=row["index_status"] == IndexStatus.QUARANTINED.value and not row["has_checkpoint"],
+            hides_log_start=row["index_status"] == _QUARANTINED and not row["has_checkpoint"],
             written_ms=_written_ms(row),
             end_offset=-1 if row["announced_end_offset"] is None else _count(row["announced_end_offset"]),
             metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"]),
@@ -192,7 +202,7 @@ def _facts(row: Row) -> SegmentFacts:
 
 def _is_finished(row: Row) -> bool:
     """Whether the segment was copied and not deleted. An orphan is whole, but no event announced it."""
-    is_copied: bool = row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+    is_copied: bool = row["state"] == _COPIED
     return is_copied and row["index_status"] != IndexStatus.ORPHAN.value
 
 
@@ -247,7 +257,7 @@ def _segment_row(served: ServedSegment, stored: Row) -> Row:
     }
 
 
-def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
+def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], settled_count: int) -> Row:
     stored = [by_id[each.segment.segment_id] for each in plan.segments]
     served_segments = [(each, by_id[each.segment.segment_id]) for each in plan.segments if each.reason is None]
     served = [row for _, row in served_segments]
@@ -265,11 +275,11 @@ def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
         "max_timestamp_ms": plan.max_timestamp_ms,
         "max_timestamp_offset": plan.max_timestamp_offset,
         "finished_max_timestamp_ms": plan.finished_max_timestamp_ms,
-        "segment_count": len(stored),
+        "segment_count": len(stored) + settled_count,
         "served_segment_count": len(served),
-        "unserved_segment_count": len(stored) - len(served),
+        "unserved_segment_count": len(stored) + settled_count - len(served),
         "pending_segment_count": status.count(IndexStatus.PENDING.value),
-        "quarantined_segment_count": status.count(IndexStatus.QUARANTINED.value),
+        "quarantined_segment_count": status.count(_QUARANTINED),
         "txn_index_segment_count": sum(row["txn_index_empty"] is False for row in served),
         "txn_index_empty": all(row["txn_index_empty"] for row in served) if served else None,
         "size_bytes": sum(_count(row["size_bytes"]) for row in served),

@@ -1,0 +1,97 @@
+"""Test that a plan without the deleted segments that say nothing is the plan with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coldlog.indexing.publish import planned_rows
+from coldlog.indexing.publish.planned_rows import READ_COLUMNS, SERVED_COLUMNS, plan_all_partitions
+from coldlog.indexing.publish.settled_deletions import without_settled
+from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.tables.definitions.segments import SEGMENTS
+
+_COLUMNS = (*READ_COLUMNS, "leader_epoch_checkpoint")
+_SCHEMA = pa.schema([SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _COLUMNS])
+_DELETED = [state.name for state in RemoteLogSegmentState if state.name.startswith("DELETE_SEGMENT")]
+_EPOCHS: tuple[list[tuple[int, int]] | None, ...] = ([(0, 0)], [(0, 0), (2, 40)], [(1, 20)], [(2, 40)], [], None)
+
+
+def _epochs(entries: list[tuple[int, int]] | None) -> list[dict[str, int]] | None:
+    return None if entries is None else [{"leader_epoch": epoch, "start_offset": offset} for epoch, offset in entries]
+
+
+def _row(random: Random, number: int) -> dict[str, Any]:
+    """A segment of one of two partitions, of one of two incarnations; most are deleted, and a plan has seen most."""
+    is_deleted, start = random.random() < 0.7, random.randrange(12) * 10
+    end = None if random.random() < 0.1 else start + 9
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {
+        "topic": "orders",
+        "partition": random.randrange(2),
+        "topic_id": random.choice(("A" * 22, "B" * 22)),
+        "start_offset": start,
+        "segment_id": str(number if random.random() < 0.95 else random.randrange(number + 1)),
+        "end_offset": end,
+        "announced_end_offset": random.choice((None, end)),
+        "state": random.choice(_DELETED if is_deleted else list(RemoteLogSegmentState.__members__)),
+        "state_source": "events",
+        "index_status": IndexStatus.GONE.value if is_deleted else random.choice(list(IndexStatus)).value,
+        "was_copied": random.choice((True, True, False, None)),
+        "announced_leader_epochs": _epochs(random.choice(_EPOCHS)),
+        "segment_leader_epochs": _epochs(random.choice(_EPOCHS)),
+        "event_timestamp_ms": random.choice((None, random.randrange(100))),
+        "log_modified_ms": random.choice((None, random.randrange(100))),
+        "build_number": random.choice((None, 1)),
+        "index_depth": "record",
+        "leader_epoch_checkpoint": _epochs(random.choice(([(0, 10), (1, 20), (2, 40)], [(1, 20)], [(2, 55)], None))),
+        "superseded_build_numbers": random.choice((None, None, None, [1])),
+    }
+    if random.random() < 0.9:
+        row["not_served_reason"] = "not_indexed"
+    if random.random() < 0.05:
+        row["served_from_offset"] = start
+    return row
+
+
+def _planned(segments: pa.Table, supplied: dict[tuple[str, int], int]) -> list[str]:
+    return sorted(map(str, plan_all_partitions(segments, supplied, {}).to_pylist()))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_plan_without_settled_deletions_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, left_out = Random(seed), 0
+    for _ in range(20):
+        rows = [_row(random, number) for number in range(random.randrange(1, 40))]
+        segments = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        supplied = {("orders", 1): 25} if random.random() < 0.3 else {}
+        found = _planned(segments, supplied)
+        with monkeypatch.context() as patch:
+            patch.setattr(planned_rows, "without_settled", lambda rows, *_: (rows, Counter[Any]()))
+            assert found == _planned(segments, supplied)
+        left_out += sum(without_settled(segments, SERVED_COLUMNS, planned_rows._written_ms)[1].values())
+    assert left_out > 20
+
+
+def test_of_many_deleted_segments_one_is_planned() -> None:
+    random = Random(1)
+    template = (
+        _row(random, 0)
+        | dict.fromkeys(SERVED_COLUMNS)
+        | {
+            "state": "DELETE_SEGMENT_FINISHED",
+            "index_status": "gone",
+            "not_served_reason": "not_indexed",
+            "superseded_build_numbers": None,
+            "was_copied": True,
+        }
+    )
+    rows = [
+        template | {"segment_id": str(at), "start_offset": 10 * at, "end_offset": 10 * at + 9, "event_timestamp_ms": at}
+        for at in range(1_000)
+    ]
+    kept, counts = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS, planned_rows._written_ms)
+    assert (kept["segment_id"].to_pylist(), list(counts.values())) == (["999"], [999])
