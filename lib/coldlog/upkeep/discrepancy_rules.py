@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 
@@ -64,6 +67,16 @@ def newest_event_ms(segments: Iterable[Row]) -> int | None:
     """The time of the newest event of announced segments."""
     times = [row["event_timestamp_ms"] for row in segments if row["state_source"] == "events"]
     return max((time for time in times if time is not None), default=None)
+
+
+def unsettled(segments: pa.Table) -> pa.Table:
+    """Leave out the segments that no rule can name: deleted, not listed, and not outside the lineage.
+
+    Their rows stay in `segments`, so a partition with retention has more of them each day.
+    """
+    is_deleted = pc.equal(segments["state"], _STATE.DELETE_SEGMENT_FINISHED.name)
+    is_quiet = pc.and_(pc.invert(segments["is_listed"]), pc.fill_null(segments["is_within_lineage"], True))
+    return segments.filter(pc.invert(pc.fill_null(pc.and_(is_deleted, is_quiet), False)))
 
 
 def discrepancies_of(row: Row, of_partition: PartitionFacts, newest_ms: int | None) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from coldlog.upkeep.discrepancy_rules import (
     PartitionFacts,
     discrepancies_of,
     partition_facts,
+    unsettled,
 )
 from coldlog.upkeep.discrepancy_rules import (
     newest_event_ms as newest_of,
@@ -130,6 +131,7 @@ def _find_here(segments: pa.Table, newest_event_ms: int | None) -> list[Row]:
     summed_up = segments.select(_SUMMED_UP).to_pylist()
     of_partitions = partition_facts(summed_up)
     newest_ms = newest_of(summed_up) if newest_event_ms is None else newest_event_ms
+    segments = unsettled(segments)
     counts = pc.list_value_length(segments["objects"])
     segments = segments.drop_columns(["objects"]).append_column("object_count", counts)
     found = []

@@ -18,6 +18,8 @@ from coldlog.tables.definitions.segments import SEGMENTS
 _COLUMNS = (*READ_COLUMNS, "leader_epoch_checkpoint")
 _SCHEMA = pa.schema([SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _COLUMNS])
 _DELETED = [state.name for state in RemoteLogSegmentState if state.name.startswith("DELETE_SEGMENT")]
+_STATES = [*RemoteLogSegmentState.__members__, *["COPY_SEGMENT_FINISHED"] * 15]
+_STATUSES = [*IndexStatus, *[IndexStatus.INDEXED] * 15]
 _EPOCHS: tuple[list[tuple[int, int]] | None, ...] = ([(0, 0)], [(0, 0), (2, 40)], [(1, 20)], [(2, 40)], [], None)
 
 
@@ -37,9 +39,9 @@ def _row(random: Random, number: int) -> dict[str, Any]:
         "segment_id": str(number if random.random() < 0.95 else random.randrange(number + 1)),
         "end_offset": end,
         "announced_end_offset": random.choice((None, end)),
-        "state": random.choice(_DELETED if is_deleted else list(RemoteLogSegmentState.__members__)),
+        "state": random.choice(_DELETED if is_deleted else _STATES),
         "state_source": "events",
-        "index_status": IndexStatus.GONE.value if is_deleted else random.choice(list(IndexStatus)).value,
+        "index_status": IndexStatus.GONE if is_deleted else random.choice(_STATUSES),
         "was_copied": random.choice((True, True, False, None)),
         "announced_leader_epochs": _epochs(random.choice(_EPOCHS)),
         "segment_leader_epochs": _epochs(random.choice(_EPOCHS)),

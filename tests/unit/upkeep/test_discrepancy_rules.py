@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
@@ -12,6 +13,7 @@ from coldlog.upkeep.discrepancy_rules import (
     discrepancies_of,
     newest_event_ms,
     partition_facts,
+    unsettled,
 )
 
 NEWEST_MS = 10 * PATIENCE_MS
@@ -62,7 +64,7 @@ EMPTY_HERE = PartitionFacts(placed_segment_count=1, announces_empty_from_offset=
 LATE_MS = NEWEST_MS - PATIENCE_MS - 1
 
 KIND = DiscrepancyKind
-NAMED = [
+NAMED: list[tuple[DiscrepancyKind, dict[str, object], PartitionFacts, str, str]] = [
     (KIND.SEGMENT_MISSING, UNLISTED, PLACED, "a log of 1000 bytes with its files", "no object"),
     (KIND.SEGMENT_MISSING, UNLISTED | {"announced_size_bytes": None}, PLACED,
      "a log of unknown size with its files", "no object"),
@@ -165,3 +167,18 @@ def test_announced_segments_are_summed_up() -> None:
     assert found["orders", 1, "id"] == PartitionFacts(placed_segment_count=1, newest_copy_event_ms=8)
     assert newest_event_ms(rows) == 8
     assert newest_event_ms([]) is None
+
+
+@pytest.mark.parametrize("is_within", [None, True, False])
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("state", ["DELETE_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"])
+def test_only_segments_that_no_rule_can_name_are_left_out(state: str, is_listed: bool, is_within: bool | None) -> None:
+    facts: dict[str, object] = {"state": state, "is_listed": is_listed, "is_within_lineage": is_within}
+    rows = [{**SOUND, **changed, **facts} for _, changed, *_ in NAMED]
+    is_named = any(discrepancies_of(row, PLACED, NEWEST_MS) for row in rows)
+    columns = {name: [row[name] for row in rows] for name in ("segment_id", *facts)}
+    schema = pa.schema([("segment_id", pa.string()), ("state", pa.string()), ("is_listed", pa.bool_()),
+                        ("is_within_lineage", pa.bool_())])  # fmt: skip
+    is_quiet = state == "DELETE_SEGMENT_FINISHED" and not is_listed and is_within is not False
+    assert unsettled(pa.table(columns, schema=schema)).num_rows == (0 if is_quiet else len(rows))
+    assert not (is_quiet and is_named)
