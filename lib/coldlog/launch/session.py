@@ -30,7 +30,7 @@ from coldlog.runtime.class_archive import ClassSharing
 from coldlog.runtime.installation import CONF, class_directory
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.spark_gateway import start_gateway
-from coldlog.tables.delta.locations import folder_of_spark
+from coldlog.tables.delta.locations import is_same_for_spark
 
 _STANDALONE = "spark://"
 _HOST_AND_PORT = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})")
@@ -43,13 +43,13 @@ def late_options(
 ) -> dict[str, str] | None:
     """Return the options of a session that a job may start later, or not at all.
 
-    None: the session must be started first. Either this process has a JVM, or a cluster has the executors, or the
-    tables are not in a folder of this machine that Hadoop takes for the same folder, or options that are not in the
-    settings could say how Spark takes tables.
+    None: the session must be started first. Either this process has a JVM, or a cluster has the executors, or Hadoop
+    may take the tables for others than this process does (`is_same_for_spark`), or options that are not in the settings
+    could say how Spark takes tables.
     """
     if _has_jvm() or environment.get("SPARK_CONF_DIR", str(CONF)) != str(CONF):
         return None
-    if settings.warehouse.uri is None or folder_of_spark(settings.warehouse.uri, settings) is None:
+    if settings.warehouse.uri is None or not is_same_for_spark(settings.warehouse.uri, settings):
         return None
     options = spark_options(settings, environment, places=places, has_rows_in_spark=has_rows_in_spark)
     return options if options["spark.master"].split("[")[0] == "local" else None

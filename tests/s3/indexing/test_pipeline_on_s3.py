@@ -144,11 +144,12 @@ def test_tables_that_may_be_listed_but_not_read_are_reported_with_the_permission
     s3_proxy.strikes = lambda request: request.method in ("GET", "HEAD") and "_delta_log/" in request.path
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1000
     places = (f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"warehouse.uri={bucket.uri('warehouse')}")
-    before_spark, by_spark = (_run(job, tmp_path, *places) for job in ("reconcile_archive", "scan_segments"))
-    assert (before_spark.returncode, by_spark.returncode) == (2, 1)
+    before_spark, without_spark = (_run(job, tmp_path, *places) for job in ("reconcile_archive", "scan_segments"))
+    by_spark = _run("scan_segments", tmp_path, *places, "spark.hadoop.fs.s3a.connection.maximum=99")
+    assert (before_spark.returncode, without_spark.returncode, by_spark.returncode) == (2, 2, 1)
     assert before_spark.stderr.count("\n") == 1
     assert "S3 refuses s3a://" in by_spark.stderr
-    for refused in (before_spark, by_spark):
+    for refused in (before_spark, without_spark, by_spark):
         assert "s3:GetObject" in refused.stderr
         assert "Traceback" not in refused.stderr
         assert SECRET_KEY not in refused.stderr

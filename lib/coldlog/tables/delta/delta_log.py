@@ -29,7 +29,7 @@ from coldlog.tables.delta.file_checksums import checksums_path, damaged
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.log_files import open_log
-from coldlog.tables.delta.table_storage import open_newest, storage_error
+from coldlog.tables.delta.table_storage import open_newest, require_reachable, storage_error
 
 
 def newest_version(spark: SparkSession, location: str) -> int:
@@ -153,13 +153,22 @@ def add_files(
 
 
 def is_plainly_there(location: str) -> bool | None:
-    """Whether a table is in a folder of this machine, without Spark; None if only Spark can say what is wrong there."""
-    folder = plain_location(location)
-    if not os.path.isdir(os.path.join(folder, LOG_FOLDER)):
+    """Whether a table is in a folder or a bucket, without Spark; None if only Spark can say what is wrong there.
+
+    What is wrong with a log in a bucket is raised, as `storage_error` tells it.
+    """
+    place = plain_location(location)
+    is_in_bucket = bucket_and_prefix(location) is not None
+    if not is_in_bucket and not os.path.isdir(os.path.join(place, LOG_FOLDER)):
         return False
     try:
-        open_newest(folder)
-    except (DeltaError, OSError):
+        open_newest(place)
+    except TableNotFoundError:
+        # delta-rs reports a bucket that it may not list as empty.
+        return False if is_in_bucket and not require_reachable(f"{place}/{LOG_FOLDER}") else None
+    except (DeltaError, OSError) as failed:
+        if is_in_bucket:
+            raise storage_error(failed, location) from None
         return None
     return True
 

@@ -82,6 +82,18 @@ def folder_of_spark(place: str, settings: Settings) -> str | None:
     return None if is_path and ":" in place.partition("/")[0] else local_folder(place)
 
 
+def is_same_for_spark(uri: str, settings: Settings) -> bool:
+    """Whether Spark takes a warehouse for the same folder or bucket as this process.
+
+    In a bucket both take endpoint and credentials from the environment, unless Hadoop's settings name others.
+    """
+    if bucket_and_prefix(uri) is None:
+        return folder_of_spark(uri, settings) is not None
+    return not os.environ.get("HADOOP_CONF_DIR") and not any(
+        key.startswith("spark.hadoop.fs.") for key in settings.spark
+    )
+
+
 def why_unwritable(folder: str) -> str | None:
     """Say why nothing can be written below a folder of this machine, which need not be there; None if it can."""
     existing = os.path.abspath(folder)

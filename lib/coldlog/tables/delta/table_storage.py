@@ -130,18 +130,18 @@ def open_delta(location: str, storage: Mapping[str, str] | None = None) -> Delta
         ) from None
 
 
-def require_reachable(location: str) -> None:
-    """Check with one request that a bucket exists and may be listed.
+def require_reachable(location: str) -> bool:
+    """Check with one request that a bucket exists and may be listed; return whether a place in it has an object.
 
     Raises `UsageError`, or `RetriableError` if S3 does not answer now. Folders are not checked: they may be created
     later.
     """
     place = bucket_and_prefix(location)
     if place is None:
-        return
+        return False
     bucket, prefix = place
     try:
-        create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+        return bool(create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents"))
     except Exception as failure:  # noqa: BLE001 - botocore's errors become errors of coldlog
         raise error_for(failure, S3Target(uri=location, bucket=bucket)) from None
 

@@ -1,0 +1,78 @@
+"""Test that runs with little work over a bucket and a warehouse in it need no Java, and end as those in a folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coldlog.launch.session import late_options
+from coldlog.runtime.installation import ROOT
+from coldlog.runtime.settings_sources import load_settings
+from coldlog.tables.delta.warehouse import Warehouse
+from kafka_sample import KAFKA_SAMPLE
+from s3_proxy import Fault, S3Proxy
+from s3_server import Bucket
+from table_contents import BUILD_NUMBERS, table_contents
+
+_SOURCE = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
+_TIMES = (*BUILD_NUMBERS, "log_modified_ms")
+
+
+def _run(job: str, folder: Path, *assignments: str) -> subprocess.CompletedProcess[str]:
+    """Run the job where there is no Java."""
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    environment = {"PATH": str(folder), "PYTHONPATH": str(ROOT / "lib"), "HOME": str(folder), **aws}
+    arguments = [part for each in assignments for part in ("--set", each)]
+    command = [sys.executable, str(ROOT / "jobs" / f"{job}.py"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_tables_in_a_bucket_are_made_grown_and_maintained_without_java(
+    bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    local, uri = tmp_path / "warehouse", bucket.uri("wh")
+    settings = f"archive.uri={bucket.uri('tier')}", f"warehouse.uri={uri}"
+    in_folder = f"archive.uri={tmp_path / 'archive'}", f"warehouse.uri={local}"
+    for partition in ("payments-1", "late.events-2"):
+        (found,) = _SOURCE.glob(f"{partition}-*")
+        bucket.put_directory(found, f"tier/{_SOURCE.name}/{found.name}")
+        (tmp_path / "archive" / _SOURCE.name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "archive" / _SOURCE.name / found.name).symlink_to(found)
+        for assignments in (settings,) if partition == "payments-1" else (settings, in_folder):
+            ended = _run("run_pipeline", tmp_path, *assignments)
+            assert (ended.returncode, "  spark  " in ended.stderr) == (0, False), ended.stderr
+    maintained = _run("maintain_tables", tmp_path, settings[1])
+    assert (maintained.returncode, "files compacted to" in maintained.stderr) == (0, True), maintained.stderr
+    again = _run("run_pipeline", tmp_path, *settings)
+    assert "nothing has changed since the last run" in again.stderr
+    made = [table_contents(Warehouse(spark=spark, uri=str(each)), without=_TIMES) for each in (uri, local)]
+    assert made[0] == made[1]
+
+
+def test_a_bucket_that_may_not_be_listed_is_not_taken_for_an_empty_one(
+    bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
+) -> None:
+    s3_proxy.strikes = lambda request: request.is_listing and "_delta_log" in request.query["prefix"][0]
+    s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1_000
+    archive = f"archive.uri={KAFKA_SAMPLE / 'archive'}"
+    refused = _run("run_pipeline", tmp_path, archive, f"warehouse.uri={bucket.uri('wh')}")
+    assert (refused.returncode, "s3:ListBucket" in refused.stderr) == (2, True), refused.stderr
+    keys = bucket.keys()
+    assert not {key for key in keys if "_delta_log" in key}
+
+
+def test_hadoops_own_settings_of_a_store_start_spark(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldlog.launch.session._has_jvm", lambda: False)
+
+    def starts_late(*assignments: str) -> bool:
+        return late_options(load_settings("local", [f"warehouse.uri={bucket.uri('wh')}", *assignments]), {}) is not None
+
+    assert starts_late()
+    assert not starts_late("spark.hadoop.fs.s3a.endpoint=http://elsewhere")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "conf")
+    assert not starts_late()
