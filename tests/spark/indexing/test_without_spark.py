@@ -88,7 +88,7 @@ def _segment(start: int) -> Segment:
     return Segment(batches=(Batch(base_offset=start, records=records),))
 
 
-def test_only_a_local_session_that_reads_plain_folders_starts_late(
+def test_only_a_local_session_that_reads_what_this_process_reads_starts_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("coldlog.launch.session._has_jvm", lambda: False)
@@ -102,7 +102,7 @@ def test_only_a_local_session_that_reads_plain_folders_starts_late(
     assert not starts_late(tmp_path, "spark.master=yarn")
     assert not starts_late(tmp_path, "spark.hadoop.fs.defaultFS=hdfs://host/")
     assert not starts_late(tmp_path, SPARK_CONF_DIR=str(tmp_path))
-    assert not starts_late("s3://bucket/warehouse")
+    assert starts_late("s3://bucket/warehouse")
     monkeypatch.setattr("coldlog.launch.session._has_jvm", lambda: True)
     assert not starts_late(tmp_path)
 
