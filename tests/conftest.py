@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Begin no test after the time that CI gives, in epoch seconds: a run that is ended from outside tells nothing."""
+    """Begin no test after the time that CI gives (epoch seconds). If CI were killed, nobody would see the results."""
     if time.time() > float(os.environ.get("TESTS_BEGIN_UNTIL", "inf")):
         pytest.skip(_TOO_LATE)
 

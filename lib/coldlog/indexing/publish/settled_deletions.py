@@ -1,13 +1,13 @@
-"""Leave deleted segments out of the plan of their partition, as far as they say nothing.
+"""Leave out of a plan the deleted segments that do not change it.
 
 The row of a deleted segment stays in `segments`, so a partition with retention has more of them each day, and a plan
-takes a tenth of a millisecond for each. Nothing of a deleted segment is served. Such a segment says two things:
+takes a tenth of a millisecond for each. Nothing of a deleted segment is served. It tells a plan two things:
 
-- Where the log may start (`index.log_start`). Whether it says so depends on its leader epochs, so of all with the same
-  epochs the one with the greatest end offset is enough.
-- When its incarnation was written. The newest one is enough.
+- Where the log may start (`index.log_start`). Only its leader epochs and its end offset matter. So of the segments with
+  the same epochs, the one with the greatest end offset is enough.
+- When its incarnation was written. The newest segment is enough.
 
-The others are counted. A segment whose served columns are not yet those of a deleted one is planned.
+All other deleted segments are only counted. A segment whose served columns are not yet those of a deleted one is planned.
 """
 
 from __future__ import annotations

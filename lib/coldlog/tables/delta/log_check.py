@@ -42,7 +42,7 @@ _checked: list[dict[str, int]] = []
 
 @contextmanager
 def checking_once() -> Iterator[None]:
-    """Check the newest version of a log at the first call, and again only if there is a newer one; for one job."""
+    """Let `check_log` check each newest version once. This is for one job, which checks each log many times."""
     _checked.append({})
     try:
         yield

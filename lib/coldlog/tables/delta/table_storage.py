@@ -76,7 +76,7 @@ _kept: list[dict[str, _KeptTable]] = []
 
 @contextmanager
 def keeping_tables_open() -> Iterator[None]:
-    """Let `open_newest` open a version of a table once; for one job, which opens each table many times.
+    """Let `open_newest` open each version of a table once. This is for one job, which asks for each table many times.
 
     An opening lists the whole log, and reads its newest checkpoint and what follows.
     """
@@ -89,7 +89,7 @@ def keeping_tables_open() -> Iterator[None]:
 
 
 def open_newest(location: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
-    """As `open_delta`. Others may get the same object, so nobody may load another version into it or write with it."""
+    """As `open_delta`, but callers may share the table: do not load another version into it, and do not write with it."""
     if not _kept:
         return open_delta(location, storage)
     check_delta_rs()
