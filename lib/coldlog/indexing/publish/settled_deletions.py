@@ -7,7 +7,8 @@ takes a tenth of a millisecond for each. Nothing of a deleted segment is served.
   the same epochs, the one with the greatest end offset is enough.
 - When its incarnation was written. The newest segment is enough.
 
-All other deleted segments are only counted. A segment whose served columns are not yet those of a deleted one is planned.
+All other deleted segments are only counted. A segment whose served columns are not yet those of a deleted one is
+planned.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def keeping_tables_open() -> Iterator[None]:
 
 
 def open_newest(location: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
-    """As `open_delta`, but callers may share the table: do not load another version into it, and do not write with it."""
+    """As `open_delta`, but callers may share the table: load no other version into it, and do not write with it."""
     if not _kept:
         return open_delta(location, storage)
     check_delta_rs()
