@@ -34,7 +34,7 @@ from coldlog.index.segment_index import IndexChunk, SegmentIndexer
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows
+from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows, one_row
 from coldlog.indexing.builds.index_pieces import IndexPieces
 from coldlog.indexing.builds.index_rows import interval_index_rows, txn_index_rows
 from coldlog.indexing.builds.preceding_segments import EarlierSegments, SegmentLog
@@ -117,6 +117,7 @@ OUTCOME_SCHEMA = pa.schema(
         ("found", pa.string()),
     ]
 )
+_OUTCOME_ROW = pa.struct(list(OUTCOME_SCHEMA))
 
 
 def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
@@ -125,7 +126,7 @@ def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: Bui
     for work in works:
         outcome = yield from _index_what_is_sound(earlier, work, options)
         row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
-        yield encode_rows(OUTCOME, work.segment, pa.RecordBatch.from_pylist([row], schema=OUTCOME_SCHEMA))
+        yield encode_rows(OUTCOME, work.segment, one_row(_OUTCOME_ROW, row))
 
 
 def _index_what_is_sound(
