@@ -24,6 +24,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 
 from coldlog.errors import UsageError
@@ -72,9 +73,10 @@ class _Assignment:
     directory: Path
 
 
-def list_setting_keys() -> list[SettingKey]:
+@cache
+def list_setting_keys() -> tuple[SettingKey, ...]:
     """List every key that is not under `spark.`, in the order of declaration."""
-    return [
+    return tuple(
         SettingKey(
             key=key_of(group, field),
             annotation=hints[field.name],
@@ -87,7 +89,7 @@ def list_setting_keys() -> list[SettingKey]:
         for group, group_class in SETTING_GROUPS.items()
         for hints in [typing.get_type_hints(group_class)]
         for field in dataclasses.fields(group_class)
-    ]
+    )
 
 
 def load_settings(
