@@ -138,13 +138,13 @@ def small_partition(*, index_interval_bytes: int = 0) -> Partition:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Built:
     """What a build hands over of one segment: table and rows of each piece, encoded, in order."""
 
     pieces: tuple[tuple[str, bytes], ...]
 
-    @property
+    @cached_property
     def outcome(self) -> Row:
         """Its one outcome, which comes last."""
         assert [name for name, _ in self.pieces].count(OUTCOME) == 1
@@ -210,12 +210,54 @@ def undamaged(depth: IndexDepth, *, is_indexed: bool = False) -> tuple[Built, ..
     return built
 
 
+class _NotingStore(MemoryStore):
+    """Notes of which objects content or size were asked."""
+
+    def __init__(self, objects: Mapping[str, bytes]) -> None:
+        super().__init__(objects)
+        self.asked = set[str]()
+
+    def _content(self, name: str) -> bytes:
+        self.asked.add(name)
+        return super()._content(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Neighbour:
+    """A sound segment beside the damaged one: what its build is given, and the objects that the build reads."""
+
+    work: SegmentWork
+    asked: frozenset[str]
+    built: Built
+
+
+@cache
+def _neighbours(depth: IndexDepth, *, is_indexed: bool) -> tuple[_Neighbour, _Neighbour]:
+    whole, objects = undamaged(depth, is_indexed=is_indexed), (INDEXED if is_indexed else PARTITION).objects
+
+    def neighbour(at: int) -> _Neighbour:
+        layout = LocalTieredStorageLayout(store=(store := _NotingStore(objects)))
+        work = list_works(layout)[at]
+        store.asked.clear()
+        assert build_works(layout, [work], options(depth)) == [whole[at]]
+        return _Neighbour(work, frozenset(store.asked), whole[at])
+
+    return neighbour(0), neighbour(2)
+
+
 def build_between_neighbours(damaged: Partition, depth: IndexDepth, *, is_indexed: bool = False) -> Built:
-    """The segment in the middle; its neighbours are what they are without the damage, byte for byte."""
-    first, middle, last = build(damaged, options(depth))
-    whole = undamaged(depth, is_indexed=is_indexed)
-    assert (first, last) == (whole[0], whole[2])
-    return middle
+    """The segment in the middle; its neighbours are what they are without the damage, byte for byte. One of these is
+    built again only if the damage is in an object that its build reads: from the same bytes it would be the same."""
+    layout = LocalTieredStorageLayout(store=MemoryStore(damaged.objects))
+    first, work, last = list_works(layout)
+    before, after = _neighbours(depth, is_indexed=is_indexed)
+    assert (first, last) == (before.work, after.work)
+    sound = (INDEXED if is_indexed else PARTITION).objects
+    for each in (before, after):
+        if any(damaged.objects.get(name) != sound[name] for name in each.asked):
+            assert build_works(layout, [each.work], options(depth)) == [each.built]
+    (built,) = build_works(layout, [work], options(depth))
+    return built
 
 
 def quarantined(built: Built, suffix: str) -> Row | None:
