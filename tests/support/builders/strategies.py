@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise, starmap
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -24,6 +26,8 @@ EPOCH_MS = 1_767_607_200_000
 _PRODUCER_IDS = (1, 2, 4_000_000_000)
 
 
+# A strategy that is made once is checked once: made for each draw, they take half of the time.
+@cache
 def timestamps_ms() -> st.SearchStrategy[int]:
     """Mostly a few values, so that some are equal and out of order; sometimes none (-1), lower, or far in the
     future."""
@@ -35,6 +39,7 @@ def timestamps_ms() -> st.SearchStrategy[int]:
     )
 
 
+@cache
 def records() -> st.SearchStrategy[Record]:
     """Records without explicit offsets."""
     texts = st.one_of(st.none(), st.binary(max_size=12), st.just(b"x" * 700))
@@ -44,21 +49,45 @@ def records() -> st.SearchStrategy[Record]:
     return st.builds(Record, timestamp_ms=timestamps_ms(), key=texts, value=texts, headers=headers)
 
 
+@cache
+def _one_of(*values: object) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+@cache
+def _between(first: int, last: int) -> st.SearchStrategy[int]:
+    return st.integers(first, last)
+
+
+@cache
+def _some_records(most: int) -> st.SearchStrategy[list[Record]]:
+    return st.lists(records(), min_size=1, max_size=most)
+
+
+_CODECS = st.sampled_from(Codec)
+_IS_TRANSACTIONAL = st.booleans()
+
+
+@cache
+def _log_append_times_ms() -> st.SearchStrategy[int | None]:
+    return st.one_of(st.none(), st.none(), timestamps_ms())
+
+
 @st.composite
 def partitions(draw: st.DrawFn, *, max_segments: int = 4, max_batches: int = 5, max_records: int = 6) -> list[Segment]:
     """The segments of one partition; each ends where the next begins."""
-    course = _Course(next_offset=draw(st.sampled_from((0, 0, 7, 1 << 40))), max_records=max_records)
+    course = _Course(next_offset=draw(_one_of(0, 0, 7, 1 << 40)), max_records=max_records)
     segments: list[Segment] = []
-    for _ in range(draw(st.integers(1, max_segments))):
+    for _ in range(draw(_between(1, max_segments))):
         start_offset = course.next_offset
-        batches = tuple(draw(_batches(course)) for _ in range(draw(st.integers(1, max_batches))))
+        batches = tuple(draw(_batches(course)) for _ in range(draw(_between(1, max_batches))))
         segments.append(
             Segment(
                 batches=batches,
                 stored_start_offset=draw(st.sampled_from((batches[0].base_offset, start_offset))),
-                modified_ms=draw(st.sampled_from((EPOCH_MS + 3, EPOCH_MS + 10_000, 5))),
-                index_interval_bytes=draw(st.sampled_from((0, 256, 4096))),
-                batches_per_append=draw(st.sampled_from((1, 1, 2, 3))),
+                modified_ms=draw(_one_of(EPOCH_MS + 3, EPOCH_MS + 10_000, 5)),
+                index_interval_bytes=draw(_one_of(0, 256, 4096)),
+                batches_per_append=draw(_one_of(1, 1, 2, 3)),
             )
         )
     return [*starmap(_ends_before, pairwise(segments)), segments[-1]]
@@ -98,35 +127,35 @@ class _Course:
 
 @st.composite
 def _batches(draw: st.DrawFn, course: _Course) -> Batch:
-    course.next_offset += draw(st.sampled_from((0, 0, 0, 1, 5)))
-    course.leader_epoch += draw(st.sampled_from((0, 0, 0, 0, 1, 3)))
+    course.next_offset += draw(_one_of(0, 0, 0, 1, 5))
+    course.leader_epoch += draw(_one_of(0, 0, 0, 0, 1, 3))
     kinds = (_data_batches, _data_batches, _data_batches, _empty_batches, _markers)
-    batch = draw(draw(st.sampled_from(kinds))(course))
+    batch: Batch = draw(draw(_one_of(*kinds))(course))
     course.next_offset = batch.last_offset + 1
     return batch
 
 
 @st.composite
 def _data_batches(draw: st.DrawFn, course: _Course) -> Batch:
-    drawn = draw(st.lists(records(), min_size=1, max_size=course.max_records))
+    drawn = draw(_some_records(course.max_records))
     placed, offset = [], course.next_offset
     for record in drawn:
-        offset += draw(st.sampled_from((0, 0, 0, 2)))
+        offset += draw(_one_of(0, 0, 0, 2))
         placed.append(replace(record, offset=offset))
         offset += 1
-    producer_id = draw(st.sampled_from((-1, *_PRODUCER_IDS)))
+    producer_id = draw(_one_of(-1, *_PRODUCER_IDS))
     return Batch(
         base_offset=course.next_offset,
         records=tuple(placed),
         leader_epoch=course.leader_epoch,
-        codec=draw(st.sampled_from(Codec)),
-        log_append_time_ms=draw(st.one_of(st.none(), st.none(), timestamps_ms())),
-        is_transactional=producer_id >= 0 and draw(st.booleans()),
+        codec=draw(_CODECS),
+        log_append_time_ms=draw(_log_append_times_ms()),
+        is_transactional=producer_id >= 0 and draw(_IS_TRANSACTIONAL),
         producer_id=producer_id,
         producer_epoch=-1 if producer_id < 0 else course.producer_epochs.setdefault(producer_id, 0),
-        base_sequence=-1 if producer_id < 0 else draw(st.integers(0, 1 << 31)) % (1 << 31),
-        last_offset_delta=offset - 1 - course.next_offset + draw(st.sampled_from((0, 0, 0, 4))),
-        delete_horizon_ms=draw(st.sampled_from((None, None, None, EPOCH_MS, -1))),
+        base_sequence=-1 if producer_id < 0 else draw(_between(0, 1 << 31)) % (1 << 31),
+        last_offset_delta=offset - 1 - course.next_offset + draw(_one_of(0, 0, 0, 4)),
+        delete_horizon_ms=draw(_one_of(None, None, None, EPOCH_MS, -1)),
     )
 
 
@@ -139,22 +168,23 @@ def _empty_batches(draw: st.DrawFn, course: _Course) -> Batch:
         producer_id=1,
         producer_epoch=course.producer_epochs.setdefault(1, 0),
         base_sequence=0,
-        last_offset_delta=draw(st.integers(0, 4)),
+        last_offset_delta=draw(_between(0, 4)),
         stored_max_timestamp_ms=draw(timestamps_ms()),
     )
 
 
 @st.composite
 def _markers(draw: st.DrawFn, course: _Course) -> Batch:
-    producer_id = draw(st.sampled_from(_PRODUCER_IDS))
-    make_marker = draw(st.sampled_from((commit_marker, abort_marker)))
-    return make_marker(
+    producer_id = draw(_one_of(*_PRODUCER_IDS))
+    make_marker = draw(_one_of(commit_marker, abort_marker))
+    marker: Batch = make_marker(
         offset=course.next_offset,
         timestamp_ms=draw(timestamps_ms()),
         producer_id=producer_id,
         producer_epoch=course.producer_epochs.setdefault(producer_id, 0),
         leader_epoch=course.leader_epoch,
     )
+    return marker
 
 
 def _ends_before(segment: Segment, following: Segment) -> Segment:
