@@ -136,6 +136,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is several writes: each would wait 40 ms for the client's delayed acknowledgement of the one before.
+    disable_nagle_algorithm = True
     server: _Server
     _is_under_way = False
 

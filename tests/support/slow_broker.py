@@ -89,6 +89,8 @@ def running_broker(**behaviour: Any) -> Iterator[SlowBroker]:
     broker = SlowBroker(**behaviour)
 
     class Connection(socketserver.StreamRequestHandler):
+        disable_nagle_algorithm = True
+
         def handle(self) -> None:
             while len(size := self.rfile.read(4)) == 4:
                 request = read_request(self.rfile.read(int.from_bytes(size, "big")), OFFERED)

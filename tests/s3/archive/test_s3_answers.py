@@ -92,6 +92,7 @@ def _true_answer(kind: str, wanted: str) -> Answer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     bent: BentServer
 
     def do_GET(self) -> None:
