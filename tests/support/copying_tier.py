@@ -58,6 +58,8 @@ class Tier:
     """A run went on behind the end of its lease."""
     uri: str = ""
     s3: S3Settings = S3_DEFAULTS
+    _read_state: dict[Path, tuple[int, int]] | None = None
+    _read: dict[TopicIdPartition, tuple[RemoteSegment, ...]] = field(default_factory=dict)
 
     @property
     def logs(self) -> Path:
@@ -140,10 +142,15 @@ class Tier:
         """What the events say, by partition; no log of them is begun here."""
         if not has_marker(str(self.metadata)):
             return {}
-        with self.opened_events() as events:
-            known = KnownEventLog(events)
-        assert self.may_drop_events or known.dropped_count == 0
-        return {partition: known.segments_of(partition) for partition in known.partitions()}
+        files = {path: path.stat() for path in self.metadata.rglob("*")}
+        state = {path: (each.st_size, each.st_mtime_ns) for path, each in files.items()}
+        if state != self._read_state:
+            with self.opened_events() as events:
+                known = KnownEventLog(events)
+            assert self.may_drop_events or known.dropped_count == 0
+            self._read_state = state
+            self._read = {partition: known.segments_of(partition) for partition in known.partitions()}
+        return self._read
 
     def finished(self, partition: TopicIdPartition = ORDERS) -> list[tuple[int, int]]:
         """Offsets of what a reader of the events sees."""

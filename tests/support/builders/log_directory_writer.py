@@ -34,9 +34,9 @@ def write_partition(
     topic_id: str = "AAAAAAAAAAAAAAAAAAAAAA",
 ) -> Path:
     """Write the segments from number `first` on, in offset order; the last one is active. Return the partition's
-    directory."""
+    directory, in which earlier files stay."""
     folder = directory / f"{topic}-{partition}"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     states, lineage = ProducerStates(), list[tuple[int, int]]()
     for number, segment in enumerate(segments):
         stem, is_active = f"{segment.start_offset:020d}", number == len(segments) - 1

@@ -4,6 +4,7 @@ visible, the quota is kept, and the schedule stays valid."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.remote_segments import RemoteSegment
 from coldlog.tiering.tier_schedule import TierSchedule, TierTask
 from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
+from drawn_examples import examples
 from virtual_clock import most_over_quota
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
@@ -57,10 +59,11 @@ class TieredLog(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.root = Path(tempfile.mkdtemp())
+        self.root = Path(tempfile.mkdtemp(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
         options = replace(OPTIONS, threads=1)
         self.tier = Tier(root=self.root, options=options, breaks_tables=True, may_drop_events=True)
         self.closed: list[Segment] = []
+        self.written = 0
         self.high_watermark = 0
         self.local_from = 0
         self.let_go_before = 0
@@ -296,14 +299,17 @@ class TieredLog(RuleBasedStateMachine):
             self.tier.break_at = BreakAt(breaks[0], failure)
 
     def _write_log(self) -> None:
-        shutil.rmtree(self.tier.logs, ignore_errors=True)
         active = Segment(batches=(Batch(base_offset=self._end, records=(Record(timestamp_ms=0, value=b"a"),)),))
-        gone = sum(each.end_offset < self.local_from for each in self.closed)
-        write_partition(self.tier.logs, "orders", 0, [*self.closed, active], first=gone)
-        write_partition(self.tier.logs, PAYMENTS.topic, 0, [*self.closed, active])
+        for place in PLACES:
+            write_partition(self.tier.logs, place.topic, 0, [*self.closed, active], first=self.written)
+        self.written = len(self.closed)
+        for each in self.closed:
+            if each.end_offset < self.local_from:
+                for path in (self.tier.logs / f"{ORDERS.topic}-0").glob(f"{each.start_offset:020d}.*"):
+                    path.unlink()
         names = (place.topic for place in PLACES)
         write_offset_checkpoint(self.tier.logs / HIGH_WATERMARKS, {(name, 0): self.high_watermark for name in names})
 
 
-TieredLog.TestCase.settings = settings(max_examples=30, stateful_step_count=18, deadline=None)
+TieredLog.TestCase.settings = settings(examples(30), stateful_step_count=18)
 TestTieredLog = TieredLog.TestCase
