@@ -73,13 +73,18 @@ class Mutant:
         return hashlib.sha256(f"{seed}|{self.key}".encode()).hexdigest()
 
 
-def list_mutants(path: str, text: str, only: Collection[str] | None = None) -> list[Mutant]:
-    """All mistakes of a file or of some functions, as they come in it; those that do not parse are left out."""
+def list_mutants(path: str, text: str) -> list[Mutant]:
+    """All mistakes of a file, as they come in it; those that do not parse are left out."""
+    source = text.encode()
+    return [each for each in iter_changes(path, text) if parses(each.apply(source))]
+
+
+def iter_changes(path: str, text: str, only: Collection[str] | None = None) -> Iterator[Mutant]:
+    """As `list_mutants`, of some functions, with those that do not parse."""
     source = text.encode()
     finder = _Finder(path, source)
     finder.visit(ast.parse(text))
     counts: dict[tuple[str, str, str], int] = {}
-    mutants = []
     for function, start, end, new in sorted(finder.found, key=lambda each: (each[1], each[2], each[3])):
         if only is not None and function not in only:
             continue
@@ -93,9 +98,8 @@ def list_mutants(path: str, text: str, only: Collection[str] | None = None) -> l
             path=path, function=function, line=source.count(b"\n", 0, start) + 1, start=start, end=end, new=new,
             old_line=old_line, new_line=new_line, occurrence=counts[key],
         )  # fmt: skip
-        if old_line != new_line and _parses(mutant.apply(source)):
-            mutants.append(mutant)
-    return mutants
+        if old_line != new_line:
+            yield mutant
 
 
 def function_spans(tree: ast.Module) -> Iterator[tuple[str, int, int, _FunctionNode]]:
@@ -118,7 +122,8 @@ def is_compiled(node: _FunctionNode) -> bool:
     return any("njit" in ast.unparse(each) for each in node.decorator_list)
 
 
-def _parses(source: bytes) -> bool:
+def parses(source: bytes) -> bool:
+    """Whether it is Python."""
     try:
         ast.parse(source)
     except SyntaxError:

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from mutants.by_hand import HandMutant, read_hand_mutants
-from mutants.operators import function_spans, list_mutants
+from mutants.operators import function_spans, iter_changes, list_mutants, parses
 from mutants.reach import callers_of_compiled
 from mutants.seeded import (
     ROOMS,
@@ -101,7 +101,8 @@ def test_mutants_that_may_survive_or_are_killed_elsewhere_can_be_made() -> None:
         as_named(each)
         for path, text in sources.items()
         if functions & (spans[path] | {""})
-        for each in list_mutants(path, text, only=functions)
+        for each in iter_changes(path, text, only=functions)
+        if as_named(each) in named and parses(each.apply(text.encode()))
     }
     assert named <= made
 
