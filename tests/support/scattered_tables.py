@@ -15,9 +15,11 @@ OF_REQUIRED = {"BIGINT": 0, "INT": 0, "SMALLINT": 0, "STRING": "", "BOOLEAN": Tr
 
 
 def write(warehouse: Path, table: TableDefinition, rows: list[Row]) -> None:
-    """Write one row to a file of its own and the others to three files, in any order."""
+    """Write one row to a file of its own and the others to three files, in any order; a table without rows is there
+    too."""
     random.Random(table.name).shuffle(rows)
-    for part in (rows[:1], *(rows[first::3] for first in (1, 2, 3))):
+    write_file(warehouse, table, rows[:1])
+    for part in filter(None, (rows[first::3] for first in (1, 2, 3))):
         write_file(warehouse, table, part)
 
 

@@ -26,7 +26,7 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
     write_manifest,
 )
-from scattered_tables import write
+from scattered_tables import write_file
 
 _READ: list[str] = []
 
@@ -43,7 +43,8 @@ sys.addaudithook(_note)
 def published(tmp_path: Path) -> str:
     """A warehouse with a manifest of the first versions of its tables."""
     for table in HELD_TABLES:
-        write(tmp_path, table, [{}])
+        for _ in range(4):
+            write_file(tmp_path, table, [{}])
     tables = {table.name: PublishedTable(version=0, files={}) for table in HELD_TABLES}
     write_manifest(open_manifests(str(tmp_path)), Manifest(number=1, tables=tables))
     for table in NUMBERED_TABLES:
