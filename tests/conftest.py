@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ import hypothesis
 import pytest
 
 from coldlog.runtime.spark_versions import NEWEST, installed_series
+from drawn_examples import SAMPLED
 
 pytest_plugins = ["pure_tests", "counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
 
@@ -37,15 +39,22 @@ hypothesis.settings.register_profile(
     hypothesis.settings.get_profile("repeatable"),
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
+# For `make check`.
+hypothesis.settings.register_profile("sampled", hypothesis.settings.get_profile("repeatable"), max_examples=SAMPLED)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
-
 
 TESTS = Path(__file__).parent
 _TOO_LATE = "not begun in time"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sampled", action="store_true", help="one case of each sweep, 20 drawn examples of each test")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Allow what PySpark before 4.2 leaves to the garbage collector: the socket of every result that it reads."""
+    if config.getoption("--sampled"):
+        hypothesis.settings.load_profile("sampled")
     if installed_series() is not NEWEST:
         config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket\.socket:ResourceWarning")
 
@@ -57,8 +66,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     spark = installed_series()
     has = {"pushdown": spark.pushes_filters, "conditional_puts": spark.puts_conditionally}
     left_out = [each for each in items if any(each.get_closest_marker(name) and not has[name] for name in has)]
+    if config.getoption("--sampled"):
+        left_out += _other_cases([each for each in items if each.get_closest_marker("sweep")])
     config.hook.pytest_deselected(items=left_out)
     items[:] = [each for each in items if each not in left_out]
+
+
+def _other_cases(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All but one case of each test: always the same one, anywhere among the cases."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for each in items:
+        cases.setdefault(each.nodeid.partition("[")[0], []).append(each)
+    return [each for name, of in cases.items() for each in of if each is not random.Random(name).choice(of)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,13 +8,14 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiven_sample import VARIANTS, archive_of, finished_segments
 from builders.aiven_writer import AivenSegment, make_keys, write_aiven_segment
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.aiven.manifest import MAX_MANIFEST_BYTES, SegmentManifest, read_aiven_manifest
+from drawn_examples import examples
 
 KEYS = make_keys()
 
@@ -226,7 +227,7 @@ def places(value: object, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 
 @given(st.data())
-@settings(max_examples=400)
+@examples(400)
 def test_any_json_is_a_manifest_or_an_archive_error(data: st.DataObject) -> None:
     manifest = json.loads(data.draw(st.sampled_from(EXAMPLES)))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.index_writers import AppendedBatch, SegmentLogModel
@@ -18,6 +18,7 @@ from coldlog.formats.kafka.offset_index import OffsetIndex, read_offset_index
 from coldlog.formats.kafka.record_batch import read_batch_headers
 from coldlog.formats.kafka.time_index import TimeIndex, read_time_index
 from coldlog.index.log_intervals import LogIntervals, find_intervals
+from drawn_examples import examples
 from kafka_sample import KAFKA_SAMPLE
 
 BASE_OFFSET = 1000
@@ -95,7 +96,7 @@ def scan(model: SegmentLogModel, timestamp_ms: int) -> AppendedBatch | None:
     return next((batch for batch in model.batches if batch.max_timestamp_ms >= timestamp_ms), None)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(model=written_segments(), stride_bytes=st.sampled_from(_STRIDES))
 def test_the_first_match_of_every_timestamp_lies_in_its_interval(model: SegmentLogModel, stride_bytes: int) -> None:
     found = intervals_of(model, stride_bytes)
@@ -115,7 +116,7 @@ def test_the_first_match_of_every_timestamp_lies_in_its_interval(model: SegmentL
         assert position + match.size_bytes <= found.position[at] + found.size_bytes[at], timestamp_ms
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(model=written_segments(), stride_bytes=st.sampled_from(_STRIDES))
 def test_intervals_begin_at_batches_and_cover_the_log(model: SegmentLogModel, stride_bytes: int) -> None:
     found = intervals_of(model, stride_bytes)
@@ -132,7 +133,7 @@ def test_intervals_begin_at_batches_and_cover_the_log(model: SegmentLogModel, st
     assert np.all(np.diff(found.position) >= max(stride_bytes, 1))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(segments=partitions(max_segments=1, max_batches=12), stride_bytes=st.sampled_from(_STRIDES))
 def test_the_first_match_lies_in_its_interval_in_archives_with_compacted_batches(
     segments: Sequence[Segment], stride_bytes: int

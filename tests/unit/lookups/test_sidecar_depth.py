@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.brute_force import find_first_offset, find_first_offset_as_broker
@@ -19,6 +19,7 @@ from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
+from drawn_examples import examples
 from noting_store import count_requests, take_notes
 from sidecar_world import EPOCH_MS, SidecarWorld, batch, rising, sidecar_world
 
@@ -82,7 +83,7 @@ def test_requests_for_the_same_interval_share_one_read(tmp_path: Path) -> None:
     assert count_requests(world.notes) == (1, 0)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(segments=partitions(max_segments=3, max_batches=8), data=st.data())
 def test_every_answer_equals_that_of_a_scan(segments: Sequence[Segment], data: st.DataObject) -> None:
     """Also if the maximum of a header is one that no record has: compaction emptied batches of these archives."""

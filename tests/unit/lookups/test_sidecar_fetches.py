@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.segment_builder import Segment, build_batch
@@ -19,6 +19,7 @@ from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from drawn_examples import examples
 from noting_store import count_requests, take_notes
 from scattered_tables import write
 from sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, rising, sidecar_world
@@ -55,7 +56,7 @@ def fetch_all(source: RecordSource, max_bytes: int) -> list[tuple[int, int]]:
         offset = answer.next_offset
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(segments=partitions(max_segments=2, max_batches=6), data=st.data())
 def test_every_fetch_equals_that_at_batch_depth(segments: Sequence[Segment], data: st.DataObject) -> None:
     """Records, next offset and ends, from every offset. Compaction removed batches of these archives and their ends."""

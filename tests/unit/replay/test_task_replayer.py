@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.errors import RetriableError, UsageError
@@ -22,6 +22,7 @@ from coldlog.replay.task_replayer import (
     RetriableReplayError,
     TaskReplayer,
 )
+from drawn_examples import examples
 from growing_archive import GrowingArchive, Uploaded
 from virtual_clock import VirtualClock
 
@@ -379,7 +380,7 @@ def walk(archive: GrowingArchive, replayer: TaskReplayer, pauses: Sequence[int])
     return found
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     uploads=growing_uploads(),
     idle_ms=st.sampled_from([-1, 0, 50, 300, 2_000]),
