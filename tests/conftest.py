@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Allow what PySpark before 4.2 leaves to the garbage collector: the socket of every result that it reads."""
-    if config.getoption("--sampled"):
+    if config.getoption("--sampled") and "HYPOTHESIS_PROFILE" not in os.environ:
         hypothesis.settings.load_profile("sampled")
     if installed_series() is not NEWEST:
         config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket\.socket:ResourceWarning")
