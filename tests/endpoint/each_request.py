@@ -6,6 +6,16 @@ from datetime import timedelta
 
 from endpoint.raw_client import fetch, framed, list_offsets, message
 
+ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
 
 def each_request() -> list[bytes]:
     """One request of each kind, framed. They name topics `orders` and `payments`, and the group `group`."""
@@ -16,6 +26,7 @@ def each_request() -> list[bytes]:
         32, 4, "DescribeConfigsResource", resource_type=2, resource_name="orders", configuration_keys=None
     )
     topic = message(75, 0, "TopicRequest", name="orders")
+    sized = message(35, 4, "DescribableLogDirTopic", topic="orders", partitions=(0,))
     return [
         framed(18, 3, message(18, 3, "ApiVersionsRequest", client_software_name="a", client_software_version="1")),
         framed(3, 12, message(3, 12, "MetadataRequest", topics=None, include_topic_authorized_operations=False)),
@@ -28,6 +39,8 @@ def each_request() -> list[bytes]:
         framed(23, 4, message(23, 4, "OffsetForLeaderEpochRequest", replica_id=-1, topics=(epochs,))),
         framed(32, 4, message(32, 4, "DescribeConfigsRequest", resources=(resource,), include_synonyms=False)),
         framed(75, 0, message(75, 0, "DescribeTopicPartitionsRequest", topics=(topic,), response_partition_limit=9)),
+        framed(35, 4, message(35, 4, "DescribeLogDirsRequest", topics=(sized,))),
+        framed(29, 3, message(29, 3, "DescribeAclsRequest", **ANY_ACL)),
         *_group_requests(),
     ]
 

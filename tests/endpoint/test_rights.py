@@ -9,10 +9,11 @@ from uuid import UUID, uuid4
 import confluent_kafka
 import confluent_kafka.admin as confluent
 import pytest
+from kio.schema.errors import ErrorCode
 
 from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
-from endpoint.each_request import each_request
+from endpoint.each_request import ANY_ACL, each_request
 from endpoint.raw_client import fetch, message
 from endpoint.truth import PLACES, true_records
 from endpoint.users_file import connected_as, librdkafka_options, write_users
@@ -74,7 +75,7 @@ def test_what_exists_and_what_does_not_is_the_same_to_a_client_without_rights(en
         if key != 11 and _renamed(_answer(endpoint, "all", request)) != _answer(endpoint, "all", other):
             telling.add(key)
     # To others the same requests tell it; those of members would after they joined.
-    assert telling >= {1, 2, 3, 8, 15, 23, 32, 47, 75}
+    assert telling >= {1, 2, 3, 8, 15, 23, 32, 35, 47, 75}
 
 
 def test_listings_have_only_what_a_client_may_see(endpoint: Endpoint) -> None:
@@ -91,8 +92,13 @@ def test_listings_have_only_what_a_client_may_see(endpoint: Endpoint) -> None:
     assert groups["all"] >= {"group", "billing"}
     assert (groups["some"], groups["none"]) == ({"billing"}, set())
     asked = message(75, 0, "DescribeTopicPartitionsRequest", topics=(), response_partition_limit=100)
+    sized = message(35, 4, "DescribeLogDirsRequest", topics=None)
     with connected_as(endpoint, "some") as client:
         assert {topic.name for topic in client.ask(75, 0, asked).topics} == _VISIBLE
+        (directory,) = client.ask(35, 4, sized).results
+        assert {topic.name for topic in directory.topics} == _VISIBLE
+        refused = client.ask(29, 3, message(29, 3, "DescribeAclsRequest", **ANY_ACL))
+        assert ErrorCode(refused.error_code) is ErrorCode.cluster_authorization_failed
 
 
 def test_a_client_reads_and_commits_what_it_may(endpoint: Endpoint) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import confluent_kafka.admin as confluent
+from kio.schema.errors import ErrorCode
 
 from endpoint.conftest import Endpoint
+from endpoint.each_request import ANY_ACL
 from endpoint.raw_client import RawClient, connected, message
 from endpoint.truth import PLACES, end_offset
-from kafka_sample import true_segments
+from kafka_sample import TIERED_STORAGE, true_segments
 
 
 def _epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int]:
@@ -50,6 +54,32 @@ def test_an_admin_client_describes_cluster_topics_and_settings(endpoint: Endpoin
     }
     cluster = admin.describe_cluster().result(60)
     assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [endpoint.address]
+
+
+def test_the_size_of_a_partition_is_that_of_its_archived_logs(endpoint: Endpoint, golden_archive: Path) -> None:
+    logs = golden_archive / TIERED_STORAGE.name
+    with connected(endpoint.port) as client:
+        everything = client.ask(35, 4, message(35, 4, "DescribeLogDirsRequest", topics=None))
+        unknown = message(35, 4, "DescribableLogDirTopic", topic="payments", partitions=(1, 99))
+        named = client.ask(35, 4, message(35, 4, "DescribeLogDirsRequest", topics=(unknown,)))
+    (directory,) = everything.results
+    sizes = {
+        (topic.name, each.partition_index): each.partition_size
+        for topic in directory.topics
+        for each in topic.partitions
+    }
+    assert sizes.keys() == set(PLACES)
+    for number in range(3):
+        true = sum(path.stat().st_size for path in logs.glob(f"payments-{number}-*/*.log"))
+        assert sizes["payments", number] == true > 0
+    ((topic,),) = (each.topics for each in named.results)
+    assert [(each.partition_index, each.partition_size) for each in topic.partitions] == [(1, sizes["payments", 1])]
+
+
+def test_access_rights_are_not_told_as_at_a_broker_without_an_authorizer(endpoint: Endpoint) -> None:
+    with connected(endpoint.port) as client:
+        answer = client.ask(29, 3, message(29, 3, "DescribeAclsRequest", **ANY_ACL))
+    assert (ErrorCode(answer.error_code), answer.resources) == (ErrorCode.security_disabled, ())
 
 
 def test_partitions_are_described_page_by_page(endpoint: Endpoint) -> None:

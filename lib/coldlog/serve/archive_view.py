@@ -49,6 +49,8 @@ class ServedPartition:
     is_archived: bool
     ends: PartitionEnds
     lineage: tuple[tuple[int, int], ...] = ()
+    size_bytes: int = 0
+    """Of the logs that serve it."""
 
     @property
     def leader_epoch(self) -> int:
@@ -136,7 +138,11 @@ class ArchiveView:
         archived = self._archived(name, partition)
         if archived is None:
             return ServedPartition(is_archived=False, ends=_EMPTY)
-        found = ServedPartition(is_archived=True, ends=archived.ends, lineage=archived.lineage)
+        # A segment with holes is there in several parts.
+        sizes = {each.segment.segment_id: each.size_bytes or 0 for each in archived.segments}
+        found = ServedPartition(
+            is_archived=True, ends=archived.ends, lineage=archived.lineage, size_bytes=sum(sizes.values())
+        )
         if known.tables is self._source.tables:
             if len(known.partitions) >= _MOST_KNOWN:
                 known.partitions = {}

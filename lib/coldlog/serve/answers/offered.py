@@ -22,9 +22,10 @@ from coldlog.serve.answers.group_members import (
 )
 from coldlog.serve.answers.group_offsets import answer_offset_commit, answer_offset_delete, answer_offset_fetch
 from coldlog.serve.answers.group_tools import answer_delete_groups, answer_describe_groups, answer_list_groups
+from coldlog.serve.answers.log_dirs import answer_describe_log_dirs
 from coldlog.serve.answers.metadata import answer_describe_cluster, answer_metadata, answer_topic_partitions
 from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
-from coldlog.serve.answers.refused import refuse_produce, refuse_producer_id
+from coldlog.serve.answers.refused import refuse_acls, refuse_produce, refuse_producer_id
 from coldlog.serve.context import Context
 from coldlog.serve.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
 
@@ -60,7 +61,9 @@ _OFFERED: dict[int, tuple[int, int, Answering]] = {
     API_VERSIONS: (0, 4, answer_api_versions),
     22: (0, 4, refuse_producer_id),
     23: (2, 4, answer_epoch_ends),
+    29: (1, 3, refuse_acls),
     32: (1, 4, answer_describe_configs),
+    35: (1, 4, answer_describe_log_dirs),
     42: (0, 2, answer_delete_groups),
     47: (0, 0, answer_offset_delete),
     60: (0, 1, answer_describe_cluster),

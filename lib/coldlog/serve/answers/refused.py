@@ -1,4 +1,6 @@
-"""Refuse what would write. Produce is offered because librdkafka learns from its versions what a broker can do."""
+"""Refuse what would write, and what is not told. Produce is offered because librdkafka learns from its versions what a
+broker can do, DescribeAcls because tools that list access rights end with an error at a broker that does not know it.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +41,15 @@ async def refuse_producer_id(context: Context, request: Request) -> Values:
     """CLUSTER_AUTHORIZATION_FAILED, which ends Java's producer."""
     del context, request
     return {"error_code": ErrorCode.cluster_authorization_failed, "producer_id": -1, "producer_epoch": -1}
+
+
+async def refuse_acls(context: Context, request: Request) -> Values:
+    """SECURITY_DISABLED, as of a broker without an authorizer. With users CLUSTER_AUTHORIZATION_FAILED: the file of
+    users tells their rights to nobody."""
+    del request
+    is_open = context.users is None
+    return {
+        "error_code": ErrorCode.security_disabled if is_open else ErrorCode.cluster_authorization_failed,
+        "error_message": "clients have all rights" if is_open else "rights are in the file of users, which is not told",
+        "resources": [],
+    }
