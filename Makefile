@@ -19,18 +19,19 @@ help: ## list the targets
 setup: ## install packages and jars where they are missing
 	@$(or $(SETUP_PYTHON),$(error Python 3.11 or newer is needed, but was not found; set PYTHON or PATH)) environment.py development
 
-# Tests write many small files: into memory if there is room.
+PYTEST := $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Pure tests write many small files: into memory if there is room.
 MEMORY := $(shell awk '/^MemAvailable:/ && $$2 > 12e6 { print "/dev/shm" }' /proc/meminfo 2>/dev/null)
 ROOM := $(shell df -Pk "$(or $(MEMORY),/none)" 2>/dev/null | awk 'NR == 2 && $$4 > 8e6 { print "$(MEMORY)" }')
-PYTEST := $(if $(ROOM),PYTEST_DEBUG_TEMPROOT=$(ROOM)) $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PURE_PYTEST := $(if $(ROOM),PYTEST_DEBUG_TEMPROOT=$(ROOM)) $(PYTEST) tests/unit tests/sweep
 
 check: lint types ## lint, types, and the pure tests with fewer examples: what to run after every change
-	$(PYTEST) tests/unit tests/sweep --sampled $(ARGUMENTS)
+	$(PURE_PYTEST) --sampled $(ARGUMENTS)
 
 # The pure tests by themselves: a process that Spark is in could not say that they do without.
 test: setup ## run every test but those that start programs or servers of their own (ARGUMENTS="-k name" narrows)
 ifeq ($(strip $(ARGUMENTS)),)
-	$(PYTEST) tests/unit tests/sweep
+	$(PURE_PYTEST)
 	$(PYTEST) tests/spark tests/s3
 else
 	$(PYTEST) $(ARGUMENTS)
