@@ -26,7 +26,7 @@ EPOCH_MS = 1_767_607_200_000
 _PRODUCER_IDS = (1, 2, 4_000_000_000)
 
 
-# A strategy that is made once is checked once: made for each draw, they take half of the time.
+# Hypothesis checks each new strategy. Strategies are made once, because these checks took half of the time.
 @cache
 def timestamps_ms() -> st.SearchStrategy[int]:
     """Mostly a few values, so that some are equal and out of order; sometimes none (-1), lower, or far in the
@@ -65,7 +65,7 @@ def _some_records(most: int) -> st.SearchStrategy[list[Record]]:
 
 
 _CODECS = st.sampled_from(Codec)
-_IS_TRANSACTIONAL = st.booleans()
+_BOOLEANS = st.booleans()
 
 
 @cache
@@ -150,7 +150,7 @@ def _data_batches(draw: st.DrawFn, course: _Course) -> Batch:
         leader_epoch=course.leader_epoch,
         codec=draw(_CODECS),
         log_append_time_ms=draw(_log_append_times_ms()),
-        is_transactional=producer_id >= 0 and draw(_IS_TRANSACTIONAL),
+        is_transactional=producer_id >= 0 and draw(_BOOLEANS),
         producer_id=producer_id,
         producer_epoch=-1 if producer_id < 0 else course.producer_epochs.setdefault(producer_id, 0),
         base_sequence=-1 if producer_id < 0 else draw(_between(0, 1 << 31)) % (1 << 31),

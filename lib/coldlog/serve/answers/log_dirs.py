@@ -5,7 +5,7 @@ There is one directory, `archive`, of which neither the total nor the free bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from kio.schema.errors import ErrorCode
 
@@ -20,14 +20,18 @@ _UNKNOWN = -1
 async def answer_describe_log_dirs(context: Context, request: Request) -> Values:
     """The named partitions, or all; those that do not exist or that the client may not see are left out."""
     asked = request.body.topics
-    wanted = None if asked is None else {str(each.topic): [int(number) for number in each.partitions] for each in asked}
 
     def describe() -> list[Values]:
-        numbers: Mapping[str, Sequence[int]] = (
-            {name: range(count) for name, count in sorted(context.view.topics().items())} if wanted is None else wanted
-        )
-        visible = {name: each for name, each in numbers.items() if name in request.rights.topics}
-        return [{"name": name, "partitions": list(_partitions(context, name, each))} for name, each in visible.items()]
+        wanted: list[tuple[str, Sequence[int]]]
+        if asked is None:
+            wanted = [(name, range(count)) for name, count in sorted(context.view.topics().items())]
+        else:
+            wanted = [(each.topic, each.partitions) for each in asked]
+        return [
+            {"name": name, "partitions": list(_partitions(context, name, numbers))}
+            for name, numbers in wanted
+            if name in request.rights.topics
+        ]
 
     found = await context.find(describe)
     error = ErrorCode.request_timed_out if found is None else ErrorCode.none

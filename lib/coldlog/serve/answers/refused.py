@@ -1,5 +1,7 @@
-"""Refuse what would write, and what is not told. Produce is offered because librdkafka learns from its versions what a
-broker can do, DescribeAcls because tools that list access rights end with an error at a broker that does not know it.
+"""Refuse requests that would write, and the list of access rights.
+
+Produce is offered because librdkafka learns from its versions what a broker can do. DescribeAcls is offered because
+tools show an error if the broker does not know this request.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ async def refuse_producer_id(context: Context, request: Request) -> Values:
 
 
 async def refuse_acls(context: Context, request: Request) -> Values:
-    """SECURITY_DISABLED, as of a broker without an authorizer. With users CLUSTER_AUTHORIZATION_FAILED: the file of
-    users tells their rights to nobody."""
+    """SECURITY_DISABLED without users, as a broker without an authorizer answers. With users
+    CLUSTER_AUTHORIZATION_FAILED: no client may see the rights of others."""
     del request
     is_open = context.users is None
     return {
         "error_code": ErrorCode.security_disabled if is_open else ErrorCode.cluster_authorization_failed,
-        "error_message": "clients have all rights" if is_open else "rights are in the file of users, which is not told",
+        "error_message": "clients have all rights" if is_open else "no client may see the rights of others",
         "resources": [],
     }
