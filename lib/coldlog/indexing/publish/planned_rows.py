@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.index.partition_plan import Checkpoints, CutMaxima, IncarnationPlan, ServedSegment, plan_partition
@@ -17,6 +18,7 @@ from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.txn_segments import ServedEpochs, find_txn_segments
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.indexing.publish.settled_deletions import Incarnation, without_settled
+from coldlog.indexing.publish.settled_runs import JOINED_COUNT, in_order, join_settled_runs
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -88,25 +90,50 @@ def plan_all_partitions(
     A checkpoint may have hundreds of leader epochs. So only the newest of each incarnation becomes Python's objects.
     """
     segments, settled = without_settled(segments, SERVED_COLUMNS, _written_ms)
+    segments = in_order(segments)
+    joined = join_settled_runs(segments, pc.greater(pc.list_value_length(segments[_CHECKPOINT]), 0))
+    planned: list[Row] = []
+    for (topic, partition), members in _by_partition(joined).items():
+
+        def plan(rows: list[Row], start: int | None = log_start_offsets.get((topic, partition))) -> list[Row]:
+            return list(_planned(rows, start, _newest_checkpoints(rows), cut_maxima, settled))
+
+        found = plan(members)
+        if _is_run_changed(members, found):
+            is_of_partition = pc.and_(pc.equal(segments["topic"], topic), pc.equal(segments["partition"], partition))
+            found = plan(_by_partition(segments.filter(is_of_partition))[topic, partition])
+        planned += found
+    return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
+
+
+def _by_partition(segments: pa.Table) -> dict[tuple[str, int], list[Row]]:
     rows = segments.drop_columns([_CHECKPOINT]).to_pylist()
+    by_partition: dict[tuple[str, int], list[Row]] = {}
     for row, checkpoint in zip(rows, segments[_CHECKPOINT], strict=True):
         row |= {_CHECKPOINT: checkpoint, "has_checkpoint": checkpoint.is_valid}
-    by_partition: dict[tuple[str, int], list[Row]] = {}
-    for row in rows:
         by_partition.setdefault((row["topic"], row["partition"]), []).append(row)
-    planned: list[Row] = []
-    for partition, members in by_partition.items():
-        checkpoints = _newest_checkpoints(members)
-        planned += _planned(members, log_start_offsets.get(partition), checkpoints, cut_maxima, settled)
-    return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
+    return by_partition
+
+
+def _is_run_changed(members: Iterable[Row], planned: Iterable[Row]) -> bool:
+    """Whether a plan changes a row that stands for several segments."""
+    runs = {row["segment_id"] for row in members if row[JOINED_COUNT] > 1}
+    return not runs.isdisjoint(row.get("segment_id") for row in planned)
 
 
 def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
     """Plan one topic-partition from its rows of `segments`. Three columns are added to them: `log_start_offset`;
     `has_checkpoint`; and `checkpoint`, which only the segment with the newest one of its incarnation has."""
-    members = rows.to_pylist()
-    checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in members if row["checkpoint"]}
-    planned = list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima, {}))
+
+    def plan(members: list[Row]) -> list[Row]:
+        checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in members if row["checkpoint"]}
+        return list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima, {}))
+
+    rows = in_order(rows)
+    joined = join_settled_runs(rows, pc.and_(rows["has_checkpoint"], pc.is_null(rows["checkpoint"]))).to_pylist()
+    planned = plan(joined)
+    if _is_run_changed(joined, planned):
+        planned = plan(rows.to_pylist())
     return pa.Table.from_pylist(planned, schema=PLANNED_SCHEMA)
 
 
@@ -275,9 +302,9 @@ def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], settled_coun
         "max_timestamp_ms": plan.max_timestamp_ms,
         "max_timestamp_offset": plan.max_timestamp_offset,
         "finished_max_timestamp_ms": plan.finished_max_timestamp_ms,
-        "segment_count": len(stored) + settled_count,
-        "served_segment_count": len(served),
-        "unserved_segment_count": len(stored) + settled_count - len(served),
+        "segment_count": sum(map(_segments_in, stored)) + settled_count,
+        "served_segment_count": sum(map(_segments_in, served)),
+        "unserved_segment_count": len(stored) - len(served) + settled_count,
         "pending_segment_count": status.count(IndexStatus.PENDING.value),
         "quarantined_segment_count": status.count(_QUARANTINED),
         "txn_index_segment_count": sum(row["txn_index_empty"] is False for row in served),
@@ -290,6 +317,11 @@ def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], settled_coun
         "txn_segments": [asdict(each) for each in find_txn_segments(map(_served_epochs, served_segments))],
         **_stable_offset(plan, by_id),
     }
+
+
+def _segments_in(row: Row) -> int:
+    """For how many segments the row stands."""
+    return int(row.get(JOINED_COUNT, 1))
 
 
 def _served_epochs(served: tuple[ServedSegment, Row]) -> ServedEpochs:
