@@ -9,11 +9,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.index.log_start import LogStartSource
 from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.lookups.index_rows import NOTHING, Int64s, numbers_of
 from coldlog.model.incarnations import incarnation_name
 
 
@@ -62,39 +64,69 @@ class PartitionFacts:
         return next((epoch for epoch, start in reversed(self.lineage) if start <= offset), None)
 
 
+_NUMBERS = (
+    "log_start_offset", "earliest_offset", "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset",
+    "finished_max_timestamp_ms", "stable_offset",
+)  # fmt: skip
 PARTITION_COLUMNS = (
-    "topic", "partition", "topic_id", "is_current", "log_start_source", "log_start_offset", "earliest_offset",
-    "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset", "finished_max_timestamp_ms", "stable_offset",
-    "leader_epoch_lineage", "unserved_ranges",
+    "topic", "partition", "topic_id", "is_current", "log_start_source", *_NUMBERS, "leader_epoch_lineage",
+    "unserved_ranges",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRows:
-    places: dict[tuple[str, int], int]
-    columns: dict[str, list[int | None]]
-    topic_ids: list[str]
-    lineage_bounds: list[int]
-    lineages: list[tuple[int, int]]
-    unserved_ranges: list[tuple[UnservedRange, ...] | None]
-    log_start_sources: list[str | None]
+    """Rows of partition_metadata, found by topic and partition. `topics` numbers the names, and `keys`, ascending, has
+    number and partition of the row `order` at the same place. The other columns are in the order of the rows."""
+
+    topics: dict[str, int]
+    keys: Int64s
+    order: Int64s
+    topic_ids: pa.StringArray
+    numbers: dict[str, Int64s]
+    epochs: tuple[Int64s, Int64s, Int64s]
+    """Where the lineage of each row begins, and the leader epochs and start offsets of all rows."""
+    unserved_ranges: pa.ListArray
+    is_log_start_lost: npt.NDArray[np.bool_]
+
+    def find(self, topic: str, partition: int) -> int | None:
+        """Return the number of the row of a partition; None if it is not here."""
+        number = self.topics.get(topic)
+        if number is None or not 0 <= partition < 1 << 32:
+            return None
+        key = number << 32 | partition
+        at = int(np.searchsorted(self.keys, key, side="right")) - 1
+        return int(self.order[at]) if at >= 0 and self.keys[at] == key else None
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """Return the partitions of a topic that are here."""
+        number = self.topics.get(topic)
+        if number is None:
+            return []
+        first, end = np.searchsorted(self.keys, [number << 32, (number + 1) << 32]).tolist()
+        found: list[int] = (self.keys[first:end] & ((1 << 32) - 1)).tolist()
+        return found
 
     def facts(self, at: int) -> PartitionFacts:
-        lineage = tuple(self.lineages[self.lineage_bounds[at] : self.lineage_bounds[at + 1]])
-        numbers = {name: column[at] for name, column in self.columns.items()}
+        """Decode a row."""
+        bounds, epochs, starts = self.epochs
+        first, end = bounds[at : at + 2].tolist()
+        numbers = ((name, int(column[at])) for name, column in self.numbers.items())
+        ranges = self.unserved_ranges[at].as_py()
         return PartitionFacts(
-            topic_id=self.topic_ids[at],
-            lineage=lineage,
-            unserved_ranges=self.unserved_ranges[at],
-            is_log_start_known=self.log_start_sources[at] != LogStartSource.CHECKPOINT_LOST,
-            **numbers,
+            topic_id=self.topic_ids[at].as_py(),
+            lineage=tuple(zip(epochs[first:end].tolist(), starts[first:end].tolist(), strict=True)),
+            # A release without them wrote NULL.
+            unserved_ranges=None if ranges is None else tuple(UnservedRange(**each) for each in ranges),
+            is_log_start_known=not self.is_log_start_lost[at],
+            **{name: None if number == NOTHING else number for name, number in numbers},
         )
 
 
 def decode_partitions(rows: pa.Table) -> tuple[PartitionRows, int]:
     """Decode the current incarnations, by the topic's name."""
     current = rows.filter(rows["is_current"]).combine_chunks()
-    return _decode(current, current["topic"].to_pylist())
+    return _decode(current, current["topic"].combine_chunks())
 
 
 def decode_incarnations(rows: pa.Table) -> tuple[PartitionRows, int]:
@@ -104,27 +136,31 @@ def decode_incarnations(rows: pa.Table) -> tuple[PartitionRows, int]:
     places = list(zip(names, rows["partition"].to_pylist(), strict=True))
     uses = Counter(places)
     named = {at: name for at, (name, partition) in enumerate(places) if name and uses[name, partition] == 1}
-    return _decode(rows.take(pa.array(list(named), pa.int64())).combine_chunks(), list(named.values()))
+    chosen = rows.take(pa.array(list(named), pa.int64())).combine_chunks()
+    return _decode(chosen, pa.array(list(named.values()), pa.string()))
 
 
-def _decode(rows: pa.Table, names: list[str]) -> tuple[PartitionRows, int]:
-    places = zip(names, rows["partition"].to_pylist(), strict=True)
-    lineages = rows["leader_epoch_lineage"]
-    lengths = pc.fill_null(pc.list_value_length(lineages), 0).to_numpy()
-    entries = pc.list_flatten(lineages).to_pylist()
+def _decode(rows: pa.Table, names: pa.StringArray) -> tuple[PartitionRows, int]:
+    numbered = names.dictionary_encode()
+    topics = numbered.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    keys = topics << 32 | rows["partition"].to_numpy().astype(np.int64)
+    order = np.argsort(keys, kind="stable")
+    lineages = rows["leader_epoch_lineage"].combine_chunks()
+    entries = lineages.flatten()
+    lengths = pc.fill_null(pc.list_value_length(lineages), 0).to_numpy(zero_copy_only=False)
+    is_lost = pc.fill_null(pc.equal(rows["log_start_source"], LogStartSource.CHECKPOINT_LOST.value), False)
     decoded = PartitionRows(
-        places={place: at for at, place in enumerate(places)},
-        columns={name: rows[name].to_pylist() for name in PARTITION_COLUMNS[5:-2]},
-        topic_ids=rows["topic_id"].to_pylist(),
-        lineage_bounds=[0, *np.cumsum(lengths).tolist()],
-        lineages=[(entry["leader_epoch"], entry["start_offset"]) for entry in entries],
-        unserved_ranges=_decode_unserved(rows),
-        log_start_sources=rows["log_start_source"].to_pylist(),
+        topics={name: number for number, name in enumerate(numbered.dictionary.to_pylist())},
+        keys=keys[order],
+        order=order,
+        topic_ids=rows["topic_id"].combine_chunks(),
+        numbers={name: numbers_of(rows[name]) for name in _NUMBERS},
+        epochs=(
+            np.concatenate(([0], np.cumsum(lengths))),
+            entries.field("leader_epoch").to_numpy(zero_copy_only=False),
+            entries.field("start_offset").to_numpy(zero_copy_only=False),
+        ),
+        unserved_ranges=rows["unserved_ranges"].combine_chunks(),
+        is_log_start_lost=is_lost.to_numpy(),
     )
-    return decoded, rows.nbytes * 4
-
-
-def _decode_unserved(rows: pa.Table) -> list[tuple[UnservedRange, ...] | None]:
-    """Decode the ranges; None if a release without them wrote the row."""
-    stored = rows["unserved_ranges"].to_pylist()
-    return [None if ranges is None else tuple(UnservedRange(**each) for each in ranges) for ranges in stored]
+    return decoded, rows.nbytes + 100 * len(order) + 150 * len(decoded.topics)

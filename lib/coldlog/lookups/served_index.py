@@ -6,10 +6,10 @@ It uses the same tables and the same three levels as the SQL functions (segment,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -50,8 +50,11 @@ from coldlog.tables.delta.table_files import NoTableError, TableFiles, is_newest
 from coldlog.tables.delta.table_reader import TableReader
 
 _END = np.iinfo(np.int64).max
-_KEPT_SEGMENTS = 1_000_000
-"""Each takes about 100 bytes."""
+_Decoded = TypeVar("_Decoded")
+_KEPT_SEGMENTS = 200_000
+"""Each takes about 200 bytes."""
+_KEPT_BYTES = {PARTITION_METADATA.name: 24 << 20, SEGMENTS.name: 96 << 20, INTERVAL_INDEX.name: 32 << 20}
+"""What is kept of a table, decoded; of the other ones 96 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +152,13 @@ class ServedIndex:
         self.broker_compatible = broker_compatible
         self._older_incarnations = older_incarnations
         self.files = files
-        self._partitions = TableReader(files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_partitions)
-        self._incarnations = TableReader(files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_incarnations)
-        self._segments = TableReader(files.segments, SEGMENTS, SEGMENT_COLUMNS, decode_segments)
-        self._segment_rows = TableReader(files.segments, SEGMENTS, OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
-        self._stairs = TableReader(files.stairs, TIME_INDEX, STAIR_COLUMNS, decode_stairs)
-        self._batches = TableReader(files.batches, OFFSET_INDEX, BATCH_COLUMNS, decode_batches)
-        self._intervals = TableReader(files.intervals, INTERVAL_INDEX, INTERVAL_COLUMNS, decode_intervals)
+        self._partitions = _reader(files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_partitions)
+        self._incarnations = _reader(files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_incarnations)
+        self._segments = _reader(files.segments, SEGMENTS, SEGMENT_COLUMNS, decode_segments)
+        self._segment_rows = _reader(files.segments, SEGMENTS, OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
+        self._stairs = _reader(files.stairs, TIME_INDEX, STAIR_COLUMNS, decode_stairs)
+        self._batches = _reader(files.batches, OFFSET_INDEX, BATCH_COLUMNS, decode_batches)
+        self._intervals = _reader(files.intervals, INTERVAL_INDEX, INTERVAL_COLUMNS, decode_intervals)
         self._kept: dict[tuple[str, int], tuple[PartitionFacts, ServedSegments] | None] = {}
         self._kept_segments = 0
 
@@ -185,13 +188,13 @@ class ServedIndex:
     def list_partitions(self, topic: str) -> list[int]:
         """Return the numbers of the partitions of the topic's current incarnation."""
         near = {"topic": (topic, topic)}
-        places = (place for _, rows in self._partitions.iter_parts(near, "partition") for place in rows.places)
-        return sorted(partition for name, partition in places if name == topic)
+        parts = self._partitions.iter_parts(near, "partition")
+        return sorted(number for _, rows in parts for number in rows.partitions_of(topic))
 
     def find_facts(self, topic: str, partition: int) -> PartitionFacts | None:
         """Return only the row of partition_metadata of a partition's current incarnation."""
         for _, rows in self._partitions.iter_parts(_partition_range(topic, partition), "partition"):
-            at = rows.places.get((topic, partition))
+            at = rows.find(topic, partition)
             if at is not None:
                 return rows.facts(at)
         return None
@@ -202,7 +205,7 @@ class ServedIndex:
         if facts is not None or topic is None or self.list_partitions(name):
             return name, facts
         parts = self._incarnations.iter_parts(_partition_range(topic, partition), "partition")
-        places = ((rows, rows.places.get((name, partition))) for _, rows in parts)
+        places = ((rows, rows.find(name, partition)) for _, rows in parts)
         found = [rows.facts(at) for rows, at in places if at is not None]
         return topic, found[0] if len(found) == 1 else None
 
@@ -227,7 +230,7 @@ class ServedIndex:
         near = _partition_range(segments.topic, segments.partition)
         for known, part in self._stairs.iter_parts(near, "offset", sought.further, sought.may_be_in):
             sought.look_into(known, part)
-            for start, stop in part.runs.get(sought.key(0), ()):
+            for start, stop in part.runs_of(sought.key(0)):
                 at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
                 if at < stop and part.offsets[at] == sought.found.offsets[0]:
                     epochs = part.columns["leader_epoch"]
@@ -279,21 +282,16 @@ class ServedIndex:
         return (*tables, self._stairs, self._batches, self._intervals)
 
     def _find_segments(self, topic: str, partition: int, topic_id: str) -> ServedSegments:
-        key = (topic, partition, topic_id)
-        parts = [part for _, part in self._segments.iter_parts(_partition_range(topic, partition), "start_offset")]
-        runs = [(part, *part.runs[key]) for part in parts if key in part.runs]
-        segment_ids = [segment_id for part, start, stop in runs for segment_id in part.segment_ids[start:stop]]
-        if len(runs) == 1:
-            ((part, start, stop),) = runs
-            columns = {name: part.columns[name][start:stop] for name in SEGMENT_NUMBERS}
-        else:
-            columns = {
-                name: np.concatenate([part.columns[name][start:stop] for part, start, stop in runs] or [NO_SEGMENTS])
-                for name in SEGMENT_NUMBERS
-            }
-            order = np.argsort(columns["served_from_offset"], kind="stable")
-            columns = {name: column[order] for name, column in columns.items()}
-            segment_ids = [segment_ids[at] for at in order.tolist()]
+        near = _partition_range(topic, partition)
+        parts = self._segments.iter_parts(near, "start_offset")
+        found = [run for _, part in parts for run in part.of(topic, partition, topic_id)]
+        segment_ids = [segment_id for of_part, _ in found for segment_id in of_part]
+        columns = {
+            name: np.concatenate([numbers[name] for _, numbers in found] or [NO_SEGMENTS]) for name in SEGMENT_NUMBERS
+        }
+        order = np.argsort(columns["served_from_offset"], kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+        segment_ids = [segment_ids[at] for at in order.tolist()]
         reached = "broker_running_max_timestamp_ms" if self.broker_compatible else "running_max_timestamp_ms"
         return ServedSegments(
             topic=topic,
@@ -308,6 +306,15 @@ class ServedIndex:
             is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
             is_at_sidecar_depth=columns["is_at_sidecar_depth"].astype(np.bool_),
         )
+
+
+def _reader(
+    files: TableFiles,
+    table: TableDefinition,
+    columns: Sequence[str],
+    decode: Callable[[pa.Table], tuple[_Decoded, int]],
+) -> TableReader[_Decoded]:
+    return TableReader(files, table, columns, decode, keep_bytes=_KEPT_BYTES.get(table.name, 96 << 20))
 
 
 def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, object]]:
@@ -326,7 +333,7 @@ def _find_row(
     for known, part in reader.iter_parts(near, offset, further):
         if best is not None and known.least(offset) > best[offset]:
             break
-        for start, stop in part.runs.get(key, ()):
+        for start, stop in part.runs_of(key):
             at = start + int(np.searchsorted(part.keys[start:stop], timestamp_ms))
             if at < stop and (best is None or part.offsets[at] < best[offset]):
                 columns = {name: int(column[at]) for name, column in part.columns.items()}

@@ -15,6 +15,7 @@ PARTITION_METADATA = TableDefinition(
     key=("topic", "partition", "topic_id"),
     clustered_by=("topic", "partition"),
     skipping_columns=("topic", "partition", "max_timestamp_ms"),
+    row_group_rows=8_192,
     columns=(
         Column(name="topic", type="STRING", required=True, comment="Topic name"),
         Column(name="partition", type="INT", required=True, comment="Partition number"),
