@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from coldlog.command.outputs import add_output_options, write_rows
@@ -96,7 +96,7 @@ def known_partitions(settings: Settings, reader: OffsetReader, topic: str, later
 
 def check_question(arguments: argparse.Namespace) -> None:
     """Read the time, before a table is opened; `UsageError` for arguments that are no question."""
-    from coldlog.lookups.requests.asked_times import request_fields, requested_time
+    from coldlog.lookups.requests.asked_times import request_fields
 
     arguments.fields = request_fields(arguments)
     if arguments.requests is not None:
@@ -112,13 +112,28 @@ def check_question(arguments: argparse.Namespace) -> None:
         arguments.topic.encode()
     except UnicodeEncodeError as not_utf8:
         raise UsageError(f"topic {arguments.topic!r}: not UTF-8") from not_utf8
-    arguments.timestamp_ms = requested_time(" ".join(arguments.time), "time")
+    arguments.timestamp_ms = _read_time(arguments.time)
     if len(str(arguments.timestamp_ms)) == _DIGITS_OF_SECONDS and arguments.time == [str(arguments.timestamp_ms)]:
         print(
             f"coldlog: {arguments.timestamp_ms} ms since the epoch is in 1970; if these are seconds, give "
             f"{arguments.timestamp_ms}000",
             file=sys.stderr,
         )
+
+
+def _read_time(words: Sequence[str]) -> int:
+    """Read the time; if a partition stands before it, where other tools take it, `UsageError` says how to give it."""
+    from coldlog.lookups.requests.asked_times import requested_time
+
+    number, time = words[0], " ".join(words[1:])
+    try:
+        return requested_time(" ".join(words), "time")
+    except UsageError as no_time:
+        try:
+            requested_time(time if number.isdecimal() else "", "time")
+        except UsageError:
+            raise no_time from None
+        raise UsageError(f"give the partition as an option: {time} -p {number}") from None
 
 
 def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:

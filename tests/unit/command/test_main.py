@@ -81,7 +81,9 @@ def test_an_error_of_a_program_has_its_name(
     [
         ("2 hours", "did you mean '2 hours ago'? give epoch milliseconds"),
         ("5h", "did you mean '5h ago'? give epoch milliseconds"),
-        ("0 latest", "not a timestamp: '0 latest'; give epoch milliseconds"),
+        ("0 latest", "give the partition as an option: latest -p 0"),
+        ("0 2 hours ago", "give the partition as an option: 2 hours ago -p 0"),
+        ("2 huors ago", "not a timestamp: '2 huors ago'; give seconds, minutes"),
         ("latest-tierd", "earliest-pending-upload; did you mean latest-tiered?"),
         ("9" * 20, "does not fit in 64 bits; give epoch milliseconds"),
     ],
@@ -89,5 +91,5 @@ def test_an_error_of_a_program_has_its_name(
 def test_a_time_that_is_nearly_right_is_told_what_was_meant(
     time: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["offsets", "orders", time]) == 2
+    assert main(["offsets", "orders", *time.split()]) == 2
     assert hint in capsys.readouterr().err
