@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from coldlog.archive.stores.local_writer import sync_directory
-from coldlog.archive.stores.s3_environment import create_s3_client
+from coldlog.archive.stores.s3_environment import s3_client
 from coldlog.archive.stores.s3_failures import S3Target, are_credentials_refused, error_for, status_of
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
@@ -94,7 +94,7 @@ class BucketPlace:
     uri: str
     bucket: str
     prefix: str
-    client: Any = field(default_factory=create_s3_client)
+    client: Any = field(default_factory=s3_client)
 
     @property
     def is_there(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import botocore.loaders
 import pytest
 
-from coldlog.archive.stores.s3_environment import create_s3_client, s3_credentials, s3_endpoint
+from coldlog.archive.stores.s3_environment import open_s3_client, s3_client, s3_credentials, s3_endpoint
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_changed_variables_are_followed(profile: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://store.test:9000")
     assert (s3_endpoint().url, s3_endpoint().is_path_style) == ("http://store.test:9000", True)
     monkeypatch.setenv("AWS_REGION", "us-west-2")
-    assert s3_endpoint().region == create_s3_client().meta.region_name == "us-west-2"
+    assert s3_endpoint().region == s3_client().meta.region_name == "us-west-2"
 
 
 def test_changed_files_are_followed(profile: Path) -> None:
@@ -46,8 +46,17 @@ def test_changed_files_are_followed(profile: Path) -> None:
     assert s3_endpoint().url == "http://elsewhere.test"
 
 
+def test_a_client_is_made_once_as_long_as_nothing_changes(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = s3_client()
+    assert first is s3_client()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    other = s3_client()
+    assert (other is first, other is s3_client()) == (False, True)
+
+
 def test_the_second_client_parses_no_file_of_the_library(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_s3_client()
+    open_s3_client()
     parsed: list[str] = []
     load = botocore.loaders.JSONFileLoader.load_file
 
@@ -56,9 +65,9 @@ def test_the_second_client_parses_no_file_of_the_library(profile: Path, monkeypa
         return load(self, path)
 
     monkeypatch.setattr(botocore.loaders.JSONFileLoader, "load_file", noted)
-    create_s3_client()
+    open_s3_client()
     s3_endpoint()
-    threads = [threading.Thread(target=create_s3_client) for _ in range(4)]
+    threads = [threading.Thread(target=open_s3_client) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

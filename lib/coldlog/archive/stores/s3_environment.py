@@ -54,7 +54,7 @@ class S3Credentials:
 
 def s3_endpoint() -> S3Endpoint:
     """The endpoint of this process's environment; `UsageError` for AWS settings that cannot be used."""
-    client = create_s3_client()
+    client = s3_client()
     host = client.meta.endpoint_url.partition("://")[2].partition("/")[0].partition(":")[0]
     is_amazon = host.endswith(_AMAZON)
     style = (client.meta.config.s3 or {}).get("addressing_style")
@@ -88,8 +88,21 @@ def shown_address(url: str) -> str:
     return host if parts.port is None else f"{host}:{parts.port}"
 
 
-def create_s3_client() -> Any:
-    """botocore's client for S3, configured by this process's environment."""
+def s3_client() -> Any:
+    """botocore's client for S3, configured by this process's environment, for any number of threads.
+
+    A new one costs 20 ms of a processor, and has connections of its own.
+    """
+    return _shared_s3_client(*_environment_state())
+
+
+@lru_cache(maxsize=4)
+def _shared_s3_client(*_: object) -> Any:
+    return open_s3_client()
+
+
+def open_s3_client() -> Any:
+    """Another client than all others, with connections of its own."""
     # Imported here, so that only users of S3 wait for the import.
     from botocore.exceptions import BotoCoreError, PartialCredentialsError
 
@@ -118,7 +131,7 @@ def create_s3_file_system(**config: object) -> S3FileSystem:
     """
     from s3fs import S3FileSystem
 
-    region = os.environ.get("AWS_REGION", "")  # see create_s3_client
+    region = os.environ.get("AWS_REGION", "")  # see open_s3_client
     style = {"s3": {"addressing_style": "path"}} if s3_endpoint().is_path_style else {}
     return S3FileSystem(
         skip_instance_cache=True,

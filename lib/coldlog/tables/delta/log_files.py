@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from coldlog.archive.stores.local_writer import sync_directory, write_all
-from coldlog.archive.stores.s3_environment import create_s3_client
+from coldlog.archive.stores.s3_environment import s3_client
 from coldlog.archive.stores.s3_failures import S3Target, error_for, status_of
 from coldlog.errors import RetriableError
 from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
@@ -57,7 +57,7 @@ def open_files(location: str, folder: str) -> LogFiles:
     """Open a folder below a location, a folder or a prefix of a bucket."""
     place = bucket_and_prefix(location)
     if place is not None:
-        return BucketLog(location=location, bucket=place[0], prefix=f"{place[1]}/{folder}", client=create_s3_client())
+        return BucketLog(location=location, bucket=place[0], prefix=f"{place[1]}/{folder}", client=s3_client())
     return FolderLog(folder=os.path.join(local_folder(location) or location, folder))
 
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from coldlog.archive.stores.s3_environment import create_s3_client
+from coldlog.archive.stores.s3_environment import s3_client
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.tables.definitions.definition import TableDefinition
@@ -240,7 +240,7 @@ def _require_conditional_puts(location: str) -> None:
     # Imported here, so that only users of S3 wait for it.
     from botocore.exceptions import BotoCoreError, ClientError
 
-    client, probe = create_s3_client(), {"Bucket": place[0], "Key": f"{place[1]}/.coldlog-condition".lstrip("/")}
+    client, probe = s3_client(), {"Bucket": place[0], "Key": f"{place[1]}/.coldlog-condition".lstrip("/")}
     try:
         client.put_object(**probe, Body=b"")
         client.put_object(**probe, Body=b"", IfNoneMatch="*")

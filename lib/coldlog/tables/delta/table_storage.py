@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from coldlog.archive.stores.s3_environment import (
     DEFAULT_REGION,
-    create_s3_client,
+    s3_client,
     s3_credentials,
     s3_endpoint,
     shared_s3_file_system,
@@ -141,7 +141,7 @@ def require_reachable(location: str) -> bool:
         return False
     bucket, prefix = place
     try:
-        return bool(create_s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents"))
+        return bool(s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents"))
     except Exception as failure:  # noqa: BLE001 - botocore's errors become errors of coldlog
         raise error_for(failure, S3Target(uri=location, bucket=bucket)) from None
 
@@ -207,7 +207,7 @@ def _find_damaged_commit(bucket: str, prefix: str) -> str | None:
 
     log = f"{prefix}/{LOG_FOLDER}/".lstrip("/")
     try:
-        client = create_s3_client()
+        client = s3_client()
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=log)
         names = {str(each["Key"]).removeprefix(log) for page in pages for each in page.get("Contents", ())}
         checkpoints = [int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name)]

@@ -20,7 +20,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from coldlog.archive.stores.s3_environment import create_s3_client
+from coldlog.archive.stores.s3_environment import open_s3_client
 from coldlog.archive.stores.s3_failures import S3Target, are_credentials_refused, error_for, status_of
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 
@@ -83,12 +83,12 @@ class LeaseObjects:
         self._bucket, self._uri = bucket, uri
         self._folder = f"{prefix}/{FOLDER}/" if prefix else f"{FOLDER}/"
         self.holder = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
-        self._client = create_s3_client()
+        self._client = open_s3_client()
 
     def open_anew(self) -> None:
         """Open a new client, which reads the present credentials."""
         with suppress(ColdlogError):
-            self._client = create_s3_client()
+            self._client = open_s3_client()
 
     def find_newest(self) -> NewestLease | None:
         """Find the lease with the highest number."""
