@@ -6,10 +6,10 @@ It uses the same tables and the same three levels as the SQL functions (segment,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,14 +47,11 @@ from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import NoTableError, TableFiles, is_newest, list_table_files, no_files
-from coldlog.tables.delta.table_reader import TableReader
+from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 _END = np.iinfo(np.int64).max
-_Decoded = TypeVar("_Decoded")
-_KEPT_SEGMENTS = 200_000
-"""Each takes about 200 bytes."""
-_KEPT_BYTES = {PARTITION_METADATA.name: 24 << 20, SEGMENTS.name: 96 << 20, INTERVAL_INDEX.name: 32 << 20}
-"""What is kept of a table, decoded; of the other ones 96 MiB."""
+_KEPT_SEGMENTS = 100_000
+"""Each takes about 200 bytes, beside the row groups that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +149,20 @@ class ServedIndex:
         self.broker_compatible = broker_compatible
         self._older_incarnations = older_incarnations
         self.files = files
-        self._partitions = _reader(files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_partitions)
-        self._incarnations = _reader(files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_incarnations)
-        self._segments = _reader(files.segments, SEGMENTS, SEGMENT_COLUMNS, decode_segments)
-        self._segment_rows = _reader(files.segments, SEGMENTS, OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes))
-        self._stairs = _reader(files.stairs, TIME_INDEX, STAIR_COLUMNS, decode_stairs)
-        self._batches = _reader(files.batches, OFFSET_INDEX, BATCH_COLUMNS, decode_batches)
-        self._intervals = _reader(files.intervals, INTERVAL_INDEX, INTERVAL_COLUMNS, decode_intervals)
+        kept = KeptParts()
+        self._partitions = TableReader(
+            files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_partitions, kept=kept
+        )
+        self._incarnations = TableReader(
+            files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_incarnations, kept=kept
+        )
+        self._segments = TableReader(files.segments, SEGMENTS, SEGMENT_COLUMNS, decode_segments, kept=kept)
+        self._segment_rows = TableReader(
+            files.segments, SEGMENTS, OBJECT_COLUMNS, lambda rows: (rows, rows.nbytes), kept=kept
+        )
+        self._stairs = TableReader(files.stairs, TIME_INDEX, STAIR_COLUMNS, decode_stairs, kept=kept)
+        self._batches = TableReader(files.batches, OFFSET_INDEX, BATCH_COLUMNS, decode_batches, kept=kept)
+        self._intervals = TableReader(files.intervals, INTERVAL_INDEX, INTERVAL_COLUMNS, decode_intervals, kept=kept)
         self._kept: dict[tuple[str, int], tuple[PartitionFacts, ServedSegments] | None] = {}
         self._kept_segments = 0
 
@@ -306,15 +310,6 @@ class ServedIndex:
             is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
             is_at_sidecar_depth=columns["is_at_sidecar_depth"].astype(np.bool_),
         )
-
-
-def _reader(
-    files: TableFiles,
-    table: TableDefinition,
-    columns: Sequence[str],
-    decode: Callable[[pa.Table], tuple[_Decoded, int]],
-) -> TableReader[_Decoded]:
-    return TableReader(files, table, columns, decode, keep_bytes=_KEPT_BYTES.get(table.name, 96 << 20))
 
 
 def _partition_range(topic: str, partition: int) -> dict[str, tuple[object, object]]:

@@ -24,7 +24,7 @@ from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
-from coldlog.tables.delta.table_reader import TableReader, Within
+from coldlog.tables.delta.table_reader import KeptParts, TableReader, Within
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _KEEP_BYTES = 64 << 20
@@ -162,9 +162,9 @@ class _OpenTables:
             return rows, rows.nbytes
 
         self._index = ServedIndex(lookups)
-        self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
-        self._aborted = TableReader(aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
-        self._following = TableReader(following, TXN_SEGMENTS, _TXN_SEGMENT_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+        self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES))
+        self._aborted = TableReader(aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES))
+        self._following = TableReader(following, TXN_SEGMENTS, _TXN_SEGMENT_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES))
 
     @property
     def rows_read(self) -> int:

@@ -33,7 +33,7 @@ def _run(job: str, folder: Path, *assignments: str) -> subprocess.CompletedProce
 
 
 def test_tables_in_a_bucket_are_made_grown_and_maintained_without_java(
-    bucket: Bucket, spark: SparkSession, tmp_path: Path
+    bucket: Bucket, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
 ) -> None:
     local, uri = tmp_path / "warehouse", bucket.uri("wh")
     settings = f"archive.uri={bucket.uri('tier')}", f"warehouse.uri={uri}"
@@ -46,9 +46,17 @@ def test_tables_in_a_bucket_are_made_grown_and_maintained_without_java(
         for assignments in (settings,) if partition == "payments-1" else (settings, in_folder):
             ended = _run("run_pipeline", tmp_path, *assignments)
             assert (ended.returncode, "  spark  " in ended.stderr) == (0, False), ended.stderr
+        # The segments that were there are listed, and not read.
+        assert {each.path.split("/")[-2] for each in s3_proxy.gets if "/tier/" in each.path} == {found.name}
+        assert len(s3_proxy.requests) <= 700
+        s3_proxy.forget()
     maintained = _run("maintain_tables", tmp_path, settings[1])
     assert (maintained.returncode, "files compacted to" in maintained.stderr) == (0, True), maintained.stderr
+    s3_proxy.forget()
     again = _run("run_pipeline", tmp_path, *settings)
+    # For each of 16 tables its log, and what the run itself writes.
+    assert len(s3_proxy.requests) <= 230
+    assert not [each.path for each in s3_proxy.gets if "/tier/" in each.path]
     assert "nothing has changed since the last run" in again.stderr
     made = [table_contents(Warehouse(spark=spark, uri=str(each)), without=_TIMES) for each in (uri, local)]
     assert made[0] == made[1]

@@ -32,7 +32,7 @@ from coldlog.records.source.archived_log import (
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, list_table_files
-from coldlog.tables.delta.table_reader import TableReader
+from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 _KEPT_SEGMENTS = 200_000
 """Each takes one or two KiB."""
@@ -112,7 +112,9 @@ class ArchiveTables:
         self.version = files.version
         self._index = ServedIndex(files.logs.lookups)
         self._logs = ArchivedLogs(files.logs)
-        self._quarantine = TableReader(files.quarantine, QUARANTINE, _QUARANTINE_COLUMNS, whole, keep_bytes=1 << 20)
+        self._quarantine = TableReader(
+            files.quarantine, QUARANTINE, _QUARANTINE_COLUMNS, whole, kept=KeptParts(1 << 20)
+        )
         self._partitions: dict[tuple[str, int], ArchivedPartition | None] = {}
         self._kept_segments = 0
         self._aborted: dict[tuple[str, int, str], AbortedTransactions] = {}

@@ -28,7 +28,7 @@ from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
-from coldlog.tables.delta.table_reader import TableReader
+from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -167,14 +167,14 @@ class ArchivedLogs:
 
         lookups = files.lookups
         self._partitions = TableReader(
-            lookups.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, whole, keep_bytes=_KEEP_BYTES
+            lookups.partitions, PARTITION_METADATA, _PARTITION_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES)
         )
-        self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
-        self._batches = TableReader(lookups.batches, OFFSET_INDEX, _BATCH_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+        self._segments = TableReader(lookups.segments, SEGMENTS, _SEGMENT_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES))
+        self._batches = TableReader(lookups.batches, OFFSET_INDEX, _BATCH_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES))
         self._intervals = TableReader(
-            lookups.intervals, INTERVAL_INDEX, _INTERVAL_COLUMNS, whole, keep_bytes=_KEEP_BYTES
+            lookups.intervals, INTERVAL_INDEX, _INTERVAL_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES)
         )
-        self._aborted = TableReader(files.aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, keep_bytes=_KEEP_BYTES)
+        self._aborted = TableReader(files.aborted, TXN_INDEX, _ABORTED_COLUMNS, whole, kept=KeptParts(_KEEP_BYTES))
 
     @property
     def rows_read(self) -> int:

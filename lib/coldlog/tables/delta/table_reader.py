@@ -97,12 +97,39 @@ class ReadCounts:
     rows: int = 0
 
 
+class KeptParts:
+    """Decoded row groups of one reader or several, up to `most_bytes`; those not used for the longest time go first."""
+
+    def __init__(self, most_bytes: int = 256 << 20) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._parts: OrderedDict[tuple[object, int, int], tuple[Any, int]] = OrderedDict()
+
+    def find(self, reader: object, number: int, group: int) -> Any | None:
+        """Return the row group `group` of the file with this number; None if it is not kept."""
+        kept = self._parts.get((reader, number, group))
+        if kept is None:
+            return None
+        self._parts.move_to_end((reader, number, group))
+        return kept[0]
+
+    def add(self, reader: object, number: int, group: int, decoded: object, size_bytes: int) -> None:
+        """Keep a row group of this size, and drop others if there are too many; the new one stays in any case."""
+        self._parts[reader, number, group] = decoded, size_bytes
+        self._bytes += size_bytes
+        while self._bytes > self._most_bytes and len(self._parts) > 1:
+            self._bytes -= self._parts.popitem(last=False)[1][1]
+
+
 def _in_order(place: tuple[int, int, int, PartRange]) -> tuple[int, int, int]:
     return place[:3]
 
 
 class TableReader(Generic[_Decoded]):
-    """Reads row groups of one table; `decode` returns the decoded rows and their size in bytes."""
+    """Reads row groups of one table; `decode` returns the decoded rows and their size in bytes.
+
+    Readers may share what they keep (`kept`).
+    """
 
     def __init__(
         self,
@@ -111,16 +138,15 @@ class TableReader(Generic[_Decoded]):
         columns: Sequence[str],
         decode: Callable[[pa.Table], tuple[_Decoded, int]],
         *,
-        keep_bytes: int = 256 << 20,
+        kept: KeptParts | None = None,
     ) -> None:
         self.counts = ReadCounts()
         self._files = files
         self._table = table
         self._columns = list(columns)
         self._decode = decode
-        self._keep_bytes = keep_bytes
-        self._kept_bytes = 0
-        self._kept: OrderedDict[tuple[int, int], tuple[_Decoded, int]] = OrderedDict()
+        self._kept = KeptParts() if kept is None else kept
+        self._key = object()
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
         self._is_remote = bucket_and_prefix(files.location) is not None
         self._open_file: Callable[[str], pa.NativeFile] | None = None
@@ -189,10 +215,9 @@ class TableReader(Generic[_Decoded]):
         return rows
 
     def _read(self, number: int, group: int) -> _Decoded:
-        kept = self._kept.get((number, group))
+        kept: _Decoded | None = self._kept.find(self._key, number, group)
         if kept is not None:
-            self._kept.move_to_end((number, group))
-            return kept[0]
+            return kept
         try:
             rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as failed:
@@ -202,10 +227,7 @@ class TableReader(Generic[_Decoded]):
         self.counts.row_groups += 1
         self.counts.rows += rows.num_rows
         decoded, size_bytes = self._decode(rows)
-        self._kept[number, group] = decoded, size_bytes
-        self._kept_bytes += size_bytes
-        while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
-            self._kept_bytes -= self._kept.popitem(last=False)[1][1]
+        self._kept.add(self._key, number, group, decoded, size_bytes)
         return decoded
 
     def _opened(self, number: int) -> _OpenFile:
