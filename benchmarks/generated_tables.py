@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.generated_logs import CACHE
@@ -23,6 +23,7 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.data_files import LEAST_ROW_GROUP_ROWS
 from coldlog.tables.delta.warehouse import Warehouse
 
 FIRST_MS = 1_700_000_000_000
@@ -77,9 +78,15 @@ def get_tables(spark: SparkSession, shape: TablesShape) -> Warehouse:
     done = Path(location, "complete")
     if not done.exists():
         for table, rows in _rows(spark, shape):
-            _append(warehouse, table, rows)
+            _append(warehouse, _as_built(table, shape), rows)
         done.touch()
     return warehouse
+
+
+def _as_built(table: TableDefinition, shape: TablesShape) -> TableDefinition:
+    """The table with the row groups that a build writes: of small segments they end with one, behind 8,192 rows."""
+    is_small = shape.batches * shape.stairs < LEAST_ROW_GROUP_ROWS
+    return replace(table, row_group_rows=LEAST_ROW_GROUP_ROWS) if is_small else table
 
 
 def _rows(spark: SparkSession, shape: TablesShape) -> list[tuple[TableDefinition, DataFrame]]:

@@ -50,6 +50,8 @@ from coldlog.tables.delta.table_files import NoTableError, TableFiles, is_newest
 from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 _END = np.iinfo(np.int64).max
+_KEPT_BYTES = 160 << 20
+"""Decoded row groups of all tables. A reader of 10 million segments takes half a gigabyte with them."""
 _KEPT_SEGMENTS = 100_000
 """Each takes about 200 bytes, beside the row groups that are kept."""
 
@@ -149,7 +151,7 @@ class ServedIndex:
         self.broker_compatible = broker_compatible
         self._older_incarnations = older_incarnations
         self.files = files
-        kept = KeptParts()
+        kept = KeptParts(_KEPT_BYTES)
         self._partitions = TableReader(
             files.partitions, PARTITION_METADATA, PARTITION_COLUMNS, decode_partitions, kept=kept
         )

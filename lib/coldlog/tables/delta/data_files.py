@@ -31,7 +31,7 @@ from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix
 
 _ROW_GROUP_ROWS = 1 << 20
-_LEAST_ROW_GROUP_ROWS = 1 << 13
+LEAST_ROW_GROUP_ROWS = 1 << 13
 """A row group of an index may end here, at the end of a segment: a lookup decodes whole row groups."""
 _PIECE_BYTES = 4 << 20
 _MANY_PIECES, _SMALL_PIECE_ROWS = 64, 1 << 12
@@ -108,7 +108,7 @@ class DataFileWriter:
 
     def _ends_row_group(self, rows: pa.RecordBatch) -> bool:
         """Return whether the rows of a segment are complete, and with them the row group."""
-        if self.table.row_group_rows is None or self._waiting_rows < _LEAST_ROW_GROUP_ROWS or not rows.num_rows:
+        if self.table.row_group_rows is None or self._waiting_rows < LEAST_ROW_GROUP_ROWS or not rows.num_rows:
             return False
         return bool(self._waiting[-1].column("segment_id")[-1].as_py() != rows.column("segment_id")[0].as_py())
 
