@@ -240,7 +240,7 @@ def _joined_away(partitions: list[list[dict[str, Any]]]) -> int:
     return len(segments) - len(join_settled_runs(segments, has_checkpoint))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_plan_with_joined_segments_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random, joined_away = Random(seed), 0
     for _ in range(15):
@@ -272,9 +272,10 @@ def _published(random: Random) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("epochs", [-1, 0, 1])
 def test_an_upload_over_joined_segments_counts(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(3)
+    published = [_published(random) for _ in range(8)]
     for at in (1, 2, 5, -3, -2):
         for shift, length in ((0, 9), (0, 25), (5, 3), (5, 25), (-5, 40), (0, 100)):
-            rows = _published(random)
+            rows = random.choice(published)
             start = rows[at]["start_offset"] + shift
             again = _segment(start, start + length, max(start // 100 + epochs, 0), random)
             for name in ("counted_max_timestamp_ms", "metadata_max_timestamp_ms"):
@@ -284,14 +285,15 @@ def test_an_upload_over_joined_segments_counts(epochs: int, monkeypatch: pytest.
 
 def test_each_value_of_a_joined_segment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     random, joined_away = Random(2), 0
+    published = [_published(random) for _ in range(8)]
     for name, values in _OTHER_VALUES.items():
         for value in values:
-            for at in (2, 4, *[-2] * (6 if name == "leader_epoch_checkpoint" else 1)):
-                rows = _published(random)
+            for at in (3, -2):
+                rows = [dict(row) for row in random.choice(published)]
                 joined_away += _joined_away([rows])
                 _change(rows[at], name, value)
                 assert _planned_both_ways([rows], {}) == _planned_apart([rows], {}, monkeypatch), (name, value, at)
-    assert joined_away > 500
+    assert joined_away > 400
 
 
 def test_of_many_settled_segments_few_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
