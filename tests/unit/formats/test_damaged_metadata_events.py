@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builders.metadata_events import DELETE, EVENTS, SEGMENT, UPDATE
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.remote_log.remote_log_metadata import Event, UnknownTags, decode_event, encode_event
+from drawn_examples import sampled
 
 # Positions of fields: the first three of SEGMENT, the last of DELETE.
 TOPIC, START_OFFSET, EPOCH_COUNT, PARTITION_TAGS = 3, 48, 84, 30
@@ -34,7 +35,7 @@ def test_every_changed_byte_is_read_or_refused(event: Event) -> None:
     outcomes = [
         _outcome(value[:at] + bytes((value[at] ^ flip,)) + value[at + 1 :])
         for at in range(len(value))
-        for flip in range(1, 256)
+        for flip in sampled(range(1, 256))
     ]
     assert {True, False} == set(outcomes)
 

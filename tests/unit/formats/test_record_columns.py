@@ -26,6 +26,7 @@ from coldlog.formats.kafka.record_columns import (
 from coldlog.formats.kafka.records import Headers, iter_records
 from coldlog.formats.kafka.sections import RecordSections, SectionReader
 from coldlog.formats.limits import DecodeLimits
+from drawn_examples import is_sampled, sampled
 from kafka_sample import TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
@@ -73,12 +74,12 @@ def header_entries(column: HeaderColumn) -> list[Headers]:
 
 def test_logs_of_a_real_broker_are_decoded_alike() -> None:
     compared = 0
-    for segment in true_segments("COPY_SEGMENT_FINISHED"):
+    for segment in sampled(true_segments("COPY_SEGMENT_FINISHED")):
         log = (TIERED_STORAGE / f"{segment['path']}.log").read_bytes()
         expected = by_record(log)
         assert by_column(log, RecordBounds(), EVERYTHING) == expected
         compared += len(expected)
-    assert compared > 70_000
+    assert compared > (5_000 if is_sampled() else 70_000)
 
 
 @given(segments=partitions(), data=st.data())

@@ -21,6 +21,7 @@ from coldlog.formats.kafka.record_batch import read_batch_headers
 from coldlog.formats.kafka.records import Record, iter_records
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
+from drawn_examples import is_sampled, sampled
 from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
@@ -34,13 +35,19 @@ def read(log: bytes) -> list[Record]:
 
 def test_every_record_is_decoded_as_a_consumer_read_it() -> None:
     decoded: dict[tuple[str, int], dict[int, Record]] = {}
-    for segment in true_segments("COPY_SEGMENT_FINISHED"):
+    segments = list(true_segments("COPY_SEGMENT_FINISHED"))
+    chosen = set(sampled(sorted({(segment["topic"], segment["partition"]) for segment in segments})))
+    for segment in segments:
+        if (segment["topic"], segment["partition"]) not in chosen:
+            continue
         log = (TIERED_STORAGE / f"{segment['path']}.log").read_bytes()
         records = decoded.setdefault((segment["topic"], segment["partition"]), {})
         records.update({record.offset: record for record in read(log)})
     compared = 0
     for path in sorted((KAFKA_SAMPLE / "truth" / "records").glob("*.jsonl.gz")):
         topic, _, partition = path.name.removesuffix(".jsonl.gz").rpartition("-")
+        if (topic, int(partition)) not in chosen:
+            continue
         for line in gzip.decompress(path.read_bytes()).splitlines():
             truth = json.loads(line)
             if truth["arch"]:
@@ -50,7 +57,7 @@ def test_every_record_is_decoded_as_a_consumer_read_it() -> None:
                 }
                 assert _as_truth(record, truth) == expected
                 compared += 1
-    assert compared > 70_000
+    assert compared > (5_000 if is_sampled() else 70_000)
 
 
 def _as_truth(record: Record, truth: dict[str, object]) -> dict[str, object]:

@@ -17,6 +17,7 @@ from coldlog.indexing.publish.planned_rows import READ_COLUMNS, SERVED_COLUMNS, 
 from coldlog.indexing.publish.settled_runs import JOINED_COUNT, in_order, join_settled_runs
 from coldlog.model.states import IndexStatus
 from coldlog.tables.definitions.segments import SEGMENTS
+from drawn_examples import is_sampled, sampled
 
 _COLUMNS = (*READ_COLUMNS, "leader_epoch_checkpoint")
 _SCHEMA = pa.schema([SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _COLUMNS])
@@ -287,13 +288,13 @@ def test_each_value_of_a_joined_segment_counts(monkeypatch: pytest.MonkeyPatch) 
     random, joined_away = Random(2), 0
     published = [_published(random) for _ in range(8)]
     for name, values in _OTHER_VALUES.items():
-        for value in values:
+        for value in sampled(values):
             for at in (3, -2):
                 rows = [dict(row) for row in random.choice(published)]
                 joined_away += _joined_away([rows])
                 _change(rows[at], name, value)
                 assert _planned_both_ways([rows], {}) == _planned_apart([rows], {}, monkeypatch), (name, value, at)
-    assert joined_away > 400
+    assert joined_away > (100 if is_sampled() else 400)
 
 
 def test_of_many_settled_segments_few_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:

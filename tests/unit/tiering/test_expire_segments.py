@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from coldlog.tiering.rules.remote_segments import join_lineage
 from coldlog.tiering.tier_assignments import Assignments, Role
 from coldlog.tiering.tier_schedule import TierSchedule, TierTask
 from copying_tier import ORDERS, BreakAt, KilledError, Tier
+from drawn_examples import sampled
 from virtual_clock import VirtualClock
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
@@ -206,9 +208,7 @@ def test_partition_that_another_broker_tiers_is_left_alone_if_events_are_in_a_to
 @pytest.mark.parametrize("failure", [KilledError(), RetriableError("the store is down")], ids=["killed", "failed"])
 def test_deletion_that_stops_at_any_step_is_finished_by_the_next_run(tmp_path: Path, failure: BaseException) -> None:
     """Whatever the retention is then; the log start is there before anything else."""
-    step = 0
-    while True:
-        step += 1
+    for step in sampled(count(1)):
         tier = Tier(root=tmp_path / str(step))
         write_partition(tier.logs, "orders", 0, [segment(n * 10, NOW - (2 - n) * HOUR) for n in range(3)])
         write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30})
