@@ -1,19 +1,19 @@
-"""Join, for a plan, the segments of a partition that follow each other and that a plan has not to change.
+"""Join the segments of a partition that a plan would leave as they are.
 
 A plan takes a tenth of a millisecond for each segment, and in a partition of many segments only the last ones are new.
-So rows that follow each other become one row, a *run*, if a plan of their own would leave each of them as it is:
+So rows that follow each other become one row, a *run*, if each of them is as a plan has left it:
 
 - It is indexed, serves all its offsets by its newest build, and has no holes and no transaction index.
-- Its offsets begin directly after those of the row before it, and no other row begins or reaches in there.
+- Its offsets begin directly after those of the row before it, and no other row begins there or reaches into them.
 - It has one leader epoch, the same as the row before it, and a leader epoch checkpoint.
 - Its running maxima follow from those of the row before it.
 
 The first of these rows stays by itself, because its running maxima change when the segments before it are deleted.
 
 The run has the sums and maxima of its rows, the beginning of the first one, and the end, id and checkpoint of the last
-one. If a plan changes nothing in the row of a run, it changes nothing in the rows of its segments: whether a segment is
-within the lineage, above the log start and served is decided by its first and last offset and its leader epoch, and a
-running maximum by the one before it. If a plan changes the row of a run, the caller plans the partition without runs.
+one. A plan of the run is a plan of its segments: the first and the last offset and the leader epoch decide whether a
+segment is within the lineage, above the log start and served, and its running maximum follows from the one before it.
+If a plan changes the row of a run, the caller plans the partition without runs.
 """
 
 from __future__ import annotations
