@@ -84,7 +84,7 @@ def get_tables(spark: SparkSession, shape: TablesShape) -> Warehouse:
 
 
 def _as_built(table: TableDefinition, shape: TablesShape) -> TableDefinition:
-    """The table with the row groups that a build writes: of small segments they end with one, behind 8,192 rows."""
+    """The table with the row groups that a build writes: if segments are small, one ends after some 8,192 rows."""
     is_small = shape.batches * shape.stairs < LEAST_ROW_GROUP_ROWS
     return replace(table, row_group_rows=LEAST_ROW_GROUP_ROWS) if is_small else table
 

@@ -58,9 +58,7 @@ def join_settled_runs(segments: pa.Table, is_checkpoint_known: pa.ChunkedArray) 
 
 def _is_settled(segments: pa.Table) -> _Bool:
     """Whether a row is that of a whole segment, and its served columns are those of one."""
-    one_epoch = [pc.equal(pc.list_value_length(segments["segment_leader_epochs"]), 1)]
-    announced = pc.list_value_length(segments["announced_leader_epochs"])
-    one_epoch.append(pc.or_kleene(pc.is_null(announced), pc.equal(announced, 1)))
+    epochs, announced = (pc.list_value_length(segments[f"{name}_leader_epochs"]) for name in ("segment", "announced"))
     announced_end = segments["announced_end_offset"]
     facts = [
         pc.equal(segments["state"], RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name),
@@ -74,7 +72,8 @@ def _is_settled(segments: pa.Table) -> _Bool:
         pc.fill_null(segments["is_within_lineage"], True),
         pc.is_valid(_largest(segments)),
         segments["txn_index_empty"],
-        *one_epoch,
+        pc.equal(epochs, 1),
+        pc.or_kleene(pc.is_null(announced), pc.equal(announced, 1)),
         *(
             pc.is_null(segments[name])
             for name in ("holes", "served_holes", "superseded_build_numbers", "not_served_reason")
@@ -93,7 +92,7 @@ def _is_repeated(segments: pa.Table) -> _Bool:
 
 
 def _has_own_maxima(segments: pa.Table) -> _Bool:
-    """Whether the running maxima follow from the ones before the segment, and its own."""
+    """Whether each running maximum is the larger one of the maximum before the segment and its own."""
     previous, own = _numbers(segments, "previous_running_max_timestamp_ms", "counted_max_timestamp_ms")
     of_broker, largest = _numbers(segments, "broker_previous_running_max_timestamp_ms"), _filled(_largest(segments))
     running, broker_running = _numbers(segments, "running_max_timestamp_ms", "broker_running_max_timestamp_ms")
@@ -102,7 +101,7 @@ def _has_own_maxima(segments: pa.Table) -> _Bool:
 
 
 def _is_alone(segments: pa.Table) -> _Bool:
-    """Whether no other row of the incarnation begins at the same offset, and none that has records overlaps."""
+    """Whether no other row of the incarnation begins at one of the segment's offsets, or reaches into them."""
     starts, ends = _numbers(segments, "start_offset", "end_offset")
     is_other = _begins_incarnation(segments)
     begins = np.concatenate(([True], is_other))
