@@ -14,8 +14,9 @@ from builders.payload_codecs import Codec
 class Sizes:
     """How much data: `mix`, `clicks` and `large` hold every codec, `large` for batch depth, `stairs` and `tables` for
     lookups, `record_count` records of each codec for the data source, `replayed_count` about so many in one order,
-    `small_segment_count` segments of a few hundred bytes, `served_bytes` in a tier that clients read, rows of
-    `scale_segment_count` segments without an archive, `hourly_runs` runs one after another."""
+    `small_segment_count` segments of a few hundred bytes, `served_bytes` in a tier that clients read, one segment of
+    `one_segment_bytes`, rows of `scale_segment_count` segments without an archive, `hourly_runs` runs one after
+    another."""
 
     mix: LogShape
     clicks: LogShape
@@ -26,6 +27,7 @@ class Sizes:
     replayed_count: int
     small_segment_count: int
     served_bytes: int
+    one_segment_bytes: int
     scale_segment_count: int
     hourly_runs: int
     turns: int
@@ -44,6 +46,7 @@ def full_sizes(large_gb: float) -> Sizes:
         replayed_count=50_000_000,
         small_segment_count=100_000,
         served_bytes=2_000 * MIB,
+        one_segment_bytes=1_024 * MIB,
         scale_segment_count=1_000_000,
         hourly_runs=1_000,
         turns=5,
@@ -62,6 +65,7 @@ def quick_sizes() -> Sizes:
         replayed_count=2_000_000,
         small_segment_count=1_000,
         served_bytes=256 * MIB,
+        one_segment_bytes=96 * MIB,
         scale_segment_count=20_000,
         hourly_runs=48,
         turns=3,

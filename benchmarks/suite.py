@@ -24,6 +24,7 @@ from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
 from benchmarks.measuring import Figure
+from benchmarks.one_segment import measure_one_segment
 from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
 from benchmarks.scale import measure_scale
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "kernel": measure_kernel,
     "depths": measure_depths,
     "dumplog": measure_dump_log,
+    "one-segment": measure_one_segment,
     "job": measure_job,
     "lookups": measure_lookups,
     "bulk": measure_bulk_lookups,

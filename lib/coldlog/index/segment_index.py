@@ -1,9 +1,10 @@
 """Compute the index of one segment from its log.
 
-A `SegmentIndexer` gets the windows of a log in order; each window begins at the end of the bytes that were consumed so
-far. For each window it returns a chunk: one row per batch, with the largest timestamp before the batch and up to it,
-and the stairs. At the end it returns the summary. It keeps only running values, so a segment of any size needs the
-memory of one window.
+A log is read in windows, in two steps. `SegmentIndexer.decode` reads the batches of one window, and needs nothing of
+the others, so threads can decode several windows at once. `add` then takes them in order; each window begins where the
+one before was consumed. It returns a chunk: one row per batch, with the largest timestamp before the batch and up to
+it, and the stairs. At the end it returns the summary. It keeps only running values, so a segment of any size needs the
+memory of one window. `add_window` does both steps.
 
 At depth `batch` only the records of markers are read. The running maximum is then over the largest timestamps in the
 headers, for batches that have records and end at or after `counted_from_offset`.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,13 @@ from coldlog.formats.kafka.control_record import ControlRecordType, read_control
 from coldlog.formats.kafka.index_entries import INT32_MAX
 from coldlog.formats.kafka.record_batch import CONTROL, BatchHeaders, read_batch_headers
 from coldlog.formats.kafka.sections import RecordSections, SectionReader
-from coldlog.formats.limits import DecodeLimits
-from coldlog.index.header_times import HeaderTimes, find_cut_batch, run_over_headers
+from coldlog.index.header_times import find_cut_batch, go_on, run_over_headers
 from coldlog.index.segment_summary import SegmentSummary, SegmentTotals
 from coldlog.index.stairs import BatchTimes, RunningMaximum, Stairs, find_stairs
 from coldlog.model.states import IndexDepth
 
 Int64Column = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]
-_Scalar = TypeVar("_Scalar", np.int64, np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +50,25 @@ class IndexChunk:
     needed_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedWindow:
+    """What the batches of one window show by themselves.
+
+    `stairs` and `times` are those of a segment that begins with the window; `times` is None at depth `batch`. There
+    `cut` is the batch in which counting begins, if it is one of these, and `cut_maximum` is over its counted records.
+    """
+
+    headers: BatchHeaders
+    stairs: Stairs
+    times: BatchTimes | None
+    cut: int | None
+    cut_maximum: RunningMaximum
+    abort_offsets: Int64Column
+    commit_marker_count: int
+    consumed_bytes: int
+    needed_bytes: int
+
+
 @dataclass(slots=True, kw_only=True)
 class SegmentIndexer:
     """Index one segment; `start_offset` is the lowest offset that it may hold."""
@@ -60,8 +77,8 @@ class SegmentIndexer:
     depth: IndexDepth
     counted_from_offset: int
     sections: SectionReader
-    _running: RunningMaximum = field(init=False)
     _next_offset: int = field(init=False)
+    _running: RunningMaximum = field(init=False)
     _totals: SegmentTotals = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,44 +86,71 @@ class SegmentIndexer:
         self._next_offset = self.start_offset
         self._totals = SegmentTotals()
 
-    @property
-    def limits(self) -> DecodeLimits:
-        return self.sections.limits
-
     def add_window(self, window: memoryview, position: int, *, is_last: bool) -> IndexChunk:
         """The index of the whole batches in `window`, which begins at `position` of the log.
 
         The next window must begin at `position + consumed_bytes` and, unless the log ends, have at least
         `needed_bytes`.
         """
+        decoded = self.decode(window, position, next_offset=self._next_offset, is_last=is_last, sections=self.sections)
+        return self.add(decoded)
+
+    def decode(
+        self, window: memoryview, position: int, *, next_offset: int, is_last: bool, sections: SectionReader
+    ) -> DecodedWindow:
+        """Read the whole batches in `window`, which begins at `position` of the log; changes nothing.
+
+        `next_offset` is the least offset that they may have; `is_last`: the window must end with a whole batch. Bytes
+        that are wrong are an `ArchiveError` with the position of the first bad batch.
+        """
         read = read_batch_headers(
             window,
             position=position,
-            next_offset=self._next_offset,
+            next_offset=next_offset,
             is_last=is_last,
-            max_batch_bytes=self.limits.max_batch_bytes,
+            max_batch_bytes=sections.limits.max_batch_bytes,
+            # Kafka rolls a log before its relative offsets exceed an int32.
+            furthest_offset=self.start_offset + INT32_MAX,
         )
-        headers = read.headers
+        headers, stairs, times, cut = read.headers, _no_stairs(), None, None
+        running = RunningMaximum(counted_from_offset=self.counted_from_offset)
         if self.depth is IndexDepth.RECORD:
-            before = (self._running.timestamp_ms, self._running.is_known)
-            stairs, times = self._read_records(window, headers, position)
-            running = HeaderTimes(
-                previous_running_ms=_shifted(times.running_ms, before[0]),
-                has_previous_running=_shifted(times.has_running, before[1]),
-                running_ms=times.running_ms,
-                has_running=times.has_running,
-            )
-            smallest, has_smallest = times.smallest_ms, headers.record_count > 0
-        else:
-            stairs, times = _no_stairs(), None
+            pieces = [find_stairs(each, headers, running) for each in sections.iter_sections(window, headers, position)]
+            stairs, times = _join_stairs([stairs for stairs, _ in pieces]), _join_times([times for _, times in pieces])
+        elif (cut := find_cut_batch(headers, self.counted_from_offset)) is not None:
+            # The header also counts records before the offset, so the records of this batch must be read.
+            one = headers.slice(cut, cut + 1)
+            for each in sections.iter_sections(window, one, position):
+                find_stairs(each, one, running)
+        abort_offsets, commit_marker_count = _read_markers(sections, window, headers, position)
+        return DecodedWindow(
+            headers=headers,
+            stairs=stairs,
+            times=times,
+            cut=cut,
+            cut_maximum=running,
+            abort_offsets=abort_offsets,
+            commit_marker_count=commit_marker_count,
+            consumed_bytes=read.consumed_bytes,
+            needed_bytes=read.needed_bytes,
+        )
+
+    def add(self, decoded: DecodedWindow) -> IndexChunk:
+        """The index of the next window, of which `may_follow` is true."""
+        headers, times = decoded.headers, decoded.times
+        if times is None:
+            stairs = decoded.stairs
             # With LogAppendTime all records have the timestamp of the header.
             smallest, has_smallest = headers.max_timestamp_ms, headers.is_log_append_time & (headers.record_count > 0)
-            running = self._run_over_headers(window, headers, position)
-        abort_offsets = self._count_markers(window, headers, position)
+            running = run_over_headers(headers, self._running, decoded.cut, decoded.cut_maximum)
+        else:
+            stairs, running = go_on(decoded.stairs, times, self._running)
+            smallest, has_smallest = times.smallest_ms, headers.record_count > 0
         if len(headers):
-            _require_reach(headers, self.start_offset)
             self._next_offset = int(headers.last_offset[-1]) + 1
             self._totals.add(headers, times, stairs)
+            self._totals.abort_marker_count += len(decoded.abort_offsets)
+            self._totals.commit_marker_count += decoded.commit_marker_count
         return IndexChunk(
             headers=headers,
             previous_running_ms=running.previous_running_ms,
@@ -116,10 +160,14 @@ class SegmentIndexer:
             smallest_ms=smallest,
             has_smallest=has_smallest,
             stairs=stairs,
-            abort_offsets=abort_offsets,
-            consumed_bytes=read.consumed_bytes,
-            needed_bytes=read.needed_bytes,
+            abort_offsets=decoded.abort_offsets,
+            consumed_bytes=decoded.consumed_bytes,
+            needed_bytes=decoded.needed_bytes,
         )
+
+    def may_follow(self, decoded: DecodedWindow) -> bool:
+        """Whether the first batch begins after the last one so far."""
+        return not len(decoded.headers) or int(decoded.headers.base_offset[0]) >= self._next_offset
 
     def finish(self) -> SegmentSummary:
         """The summary; an empty log is an `ArchiveError`."""
@@ -128,53 +176,23 @@ class SegmentIndexer:
         running = self._running if self._running.is_known else None
         return self._totals.summary(running.timestamp_ms if running else None, self.depth)
 
-    def _read_records(self, window: memoryview, headers: BatchHeaders, position: int) -> tuple[Stairs, BatchTimes]:
-        pieces = [
-            find_stairs(sections, headers, self._running)
-            for sections in self.sections.iter_sections(window, headers, position)
-        ]
-        return _join_stairs([stairs for stairs, _ in pieces]), _join_times([times for _, times in pieces])
 
-    def _run_over_headers(self, window: memoryview, headers: BatchHeaders, position: int) -> HeaderTimes:
-        cut = find_cut_batch(headers, self.counted_from_offset)
-        if cut is None:
-            return run_over_headers(headers, self._running)
-        # The header also counts records before the offset, so the records of this batch must be read.
-        of_cut = RunningMaximum(counted_from_offset=self.counted_from_offset)
-        one = headers.slice(cut, cut + 1)
-        for sections in self.sections.iter_sections(window, one, position):
-            find_stairs(sections, one, of_cut)
-        return run_over_headers(headers, self._running, cut, of_cut)
-
-    def _count_markers(self, window: memoryview, headers: BatchHeaders, position: int) -> Int64Column:
-        """Count the markers; return the offsets of the abort markers."""
-        aborts: list[int] = []
-        if headers.has_any(CONTROL):
-            control = np.flatnonzero(headers.is_control & (headers.record_count > 0))
-            for sections, index in _control_sections(self.sections, window, headers, control, position):
-                kind = read_control_record_type(
-                    sections.buffer, int(sections.starts[0]), int(sections.ends[0]), int(headers.position[index])
-                )
-                if kind is ControlRecordType.ABORT:
-                    aborts.append(int(headers.base_offset[index]))
-                self._totals.commit_marker_count += kind is ControlRecordType.COMMIT
-        self._totals.abort_marker_count += len(aborts)
-        return np.array(aborts, dtype=np.int64)
-
-
-def _require_reach(headers: BatchHeaders, start_offset: int) -> None:
-    """Refuse offsets that a segment cannot hold: Kafka rolls a log before its relative offsets exceed an int32."""
-    furthest = start_offset + INT32_MAX
-    if int(headers.last_offset[-1]) > furthest:
-        # Last offsets ascend.
-        at = int(np.searchsorted(headers.last_offset, furthest, side="right"))
-        raise ArchiveError(
-            Reason.HEADER_INVALID,
-            "batch is too far from the segment's start offset",
-            position=int(headers.position[at]),
-            expected=f"at most offset {furthest}",
-            found=f"offset {int(headers.last_offset[at])}",
-        )
+def _read_markers(
+    sections: SectionReader, window: memoryview, headers: BatchHeaders, position: int
+) -> tuple[Int64Column, int]:
+    """The offsets of the abort markers, and the number of commit markers."""
+    aborts: list[int] = []
+    commit_count = 0
+    if headers.has_any(CONTROL):
+        control = np.flatnonzero(headers.is_control & (headers.record_count > 0))
+        for section, index in _control_sections(sections, window, headers, control, position):
+            kind = read_control_record_type(
+                section.buffer, int(section.starts[0]), int(section.ends[0]), int(headers.position[index])
+            )
+            if kind is ControlRecordType.ABORT:
+                aborts.append(int(headers.base_offset[index]))
+            commit_count += kind is ControlRecordType.COMMIT
+    return np.array(aborts, dtype=np.int64), commit_count
 
 
 def _control_sections(
@@ -185,11 +203,6 @@ def _control_sections(
         one = headers.slice(index, index + 1)
         for sections in reader.iter_sections(window, one, position):
             yield sections, index
-
-
-def _shifted(column: npt.NDArray[_Scalar], before: int | bool) -> npt.NDArray[_Scalar]:
-    """The column shifted by one entry; the first entry is `before`."""
-    return np.concatenate((np.array([before], dtype=column.dtype), column[:-1])) if len(column) else column
 
 
 def _no_stairs() -> Stairs:

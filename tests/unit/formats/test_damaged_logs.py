@@ -268,7 +268,7 @@ def test_message_sets_of_old_brokers_are_refused_at_their_position(
             "epochs from -1 on that never decrease",
             "epoch -2",
         ),
-        (Batch(base_offset=9, last_offset_delta=2**31 - 9), 0, f"at most offset {2**31 - 1}", f"offset {2**31}"),
+        (Batch(base_offset=9, last_offset_delta=2**31 - 9), 0, f"at most {2**31 - 1}", f"{2**31}"),
     ],
 )
 @pytest.mark.parametrize("depth", list(IndexDepth))

@@ -129,18 +129,25 @@ class WindowHeaders:
 
 
 def read_batch_headers(
-    window: memoryview, *, position: int, next_offset: int, is_last: bool, max_batch_bytes: int
+    window: memoryview,
+    *,
+    position: int,
+    next_offset: int,
+    is_last: bool,
+    max_batch_bytes: int,
+    furthest_offset: int = LARGEST_OFFSET - 1,
 ) -> WindowHeaders:
     """The checked headers of the whole batches in `window`.
 
-    The window begins at `position` of the log; `next_offset` is the lowest offset that the first batch may have;
-    `is_last`: the log ends with the window. Raises `ArchiveError` with the position of the first bad batch.
+    The window begins at `position` of the log; `next_offset` is the lowest offset that the first batch may have, and
+    `furthest_offset` the largest one of any; `is_last`: the log ends with the window. Raises `ArchiveError` with the
+    position of the first bad batch.
     """
     content = np.frombuffer(window, dtype=np.uint8)
     starts, raw, end, status, length = _walk_whole(content, max_batch_bytes)
     headers = _gather(raw, starts, position)
     bad = find_crc_mismatch(window, starts, headers.size_bytes, headers.crc) if ADDRESS == 0 else None
-    _require_fields(headers if bad is None else headers.slice(0, bad), next_offset)
+    _require_fields(headers if bad is None else headers.slice(0, bad), next_offset, furthest_offset)
     if bad is not None or status == _BAD_CRC:
         raise _refuse_crc(window, end if bad is None else int(starts[bad]), position)
     if status not in (_COMPLETE, _CUT):
@@ -276,10 +283,10 @@ def _refuse_crc(window: memoryview, start: int, position: int) -> ArchiveError:
     )
 
 
-def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
+def _require_fields(headers: BatchHeaders, next_offset: int, furthest_offset: int) -> None:
     if _are_fields_good(
         headers.base_offset, headers.last_offset, headers.record_count, headers.attributes, np.int64(next_offset),
-        len(CODEC_NAMES) - 1,
+        np.int64(furthest_offset), len(CODEC_NAMES) - 1,
     ):  # fmt: skip
         return
     base_offset, last_offset, count, codec = (
@@ -309,6 +316,14 @@ def _require_fields(headers: BatchHeaders, next_offset: int) -> None:
             last_offset,
             "at most",
             np.full_like(delta, LARGEST_OFFSET - 1),
+        ),
+        _FieldCheck(
+            Reason.HEADER_INVALID,
+            "is too far from the segment's start offset",
+            last_offset > furthest_offset,
+            last_offset,
+            "at most",
+            np.full_like(delta, furthest_offset),
         ),
         _FieldCheck(Reason.HEADER_INVALID, "has a negative record count", count < 0, count, "at least", none),
         _FieldCheck(
@@ -357,11 +372,11 @@ class _FieldCheck:
 
 
 @numba.njit(cache=True, nogil=True)
-def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed_from, last_codec):  # type: ignore[no-untyped-def]  # numba infers it
+def _are_fields_good(base_offset, last_offset, record_count, attributes, allowed_from, furthest, last_codec):  # type: ignore[no-untyped-def]  # numba infers it
     """All checks of `_require_fields` in one pass, because nearly always all fields are good."""
     for i in range(len(base_offset)):
         delta = last_offset[i] - base_offset[i]
-        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] == LARGEST_OFFSET:
+        if base_offset[i] < allowed_from or last_offset[i] < 0 or delta < 0 or last_offset[i] > furthest:
             return False
         if record_count[i] < 0 or record_count[i] > delta + 1 or (attributes[i] & CODEC_MASK) > last_codec:
             return False

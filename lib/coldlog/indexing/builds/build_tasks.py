@@ -1,11 +1,12 @@
 """Read the segments of one commit and write their index rows: few in this process, more in Spark tasks.
 
 Spark's Python workers take seconds to start. A cluster's tasks may see other disks than the driver, so they get
-everything.
+everything. A segment with more bytes than each core would get, if all had the same, is decoded by several threads.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from coldlog.tiering.read_pace import take_throttled
 
 MOST_SEGMENTS_HERE, MOST_BYTES_HERE = 300, 32 << 20
 """So much is read in this process, in one or two seconds."""
+_LEAST_BYTES_PER_THREAD = 32 << 20
 
 
 def run_build(
@@ -37,11 +39,20 @@ def run_build(
         pieces = build_segments(layout, commit, options)
         answers = list(write_index_files(pieces, place, partial(take_throttled, layout)))
         return pa.Table.from_batches(answers, schema=ANSWER_SCHEMA)
-    return _run_tasks(spark, layout, options, plan_tasks(commit, _task_count(spark, tasks_per_core)), place)
+    cores = spark.sparkContext.defaultParallelism
+    options = replace(
+        options,
+        bytes_per_thread=max(_LEAST_BYTES_PER_THREAD, sum(each.log_bytes for each in commit) // cores),
+        most_threads=_cores_of_a_process(spark),
+    )
+    return _run_tasks(spark, layout, options, plan_tasks(commit, cores * tasks_per_core), place)
 
 
-def _task_count(spark: SparkSession, tasks_per_core: int) -> int:
-    return spark.sparkContext.defaultParallelism * tasks_per_core
+def _cores_of_a_process(spark: SparkSession) -> int:
+    """The cores that tasks of one executor share."""
+    if str(spark.conf.get("spark.master")).startswith("local"):
+        return spark.sparkContext.defaultParallelism
+    return int(str(spark.conf.get("spark.executor.cores", "1")))
 
 
 def _run_tasks(

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from itertools import chain
 
 import pyarrow as pa
 
@@ -37,6 +38,7 @@ from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows, one_row
 from coldlog.indexing.builds.index_pieces import IndexPieces
 from coldlog.indexing.builds.index_rows import interval_index_rows, txn_index_rows
+from coldlog.indexing.builds.log_chunks import LogReader
 from coldlog.indexing.builds.preceding_segments import EarlierSegments, SegmentLog
 from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
 from coldlog.indexing.builds.settled_transactions import (
@@ -57,7 +59,8 @@ class BuildOptions:
     """The index depth, the bytes of a log to hold at once, and the limits of a batch.
 
     `is_salvaging`: what is sound of a damaged segment is indexed, if at most `max_hole_share` of the log's bytes is
-    lost. `stride_bytes`: the least bytes of an interval at sidecar depth.
+    lost. `stride_bytes`: the least bytes of an interval at sidecar depth. A segment is decoded by a thread for each
+    `bytes_per_thread`, by `most_threads` at most; 0: by one thread.
     """
 
     depth: IndexDepth
@@ -66,6 +69,12 @@ class BuildOptions:
     is_salvaging: bool = True
     max_hole_share: float = 1.0
     stride_bytes: int = 64 << 10
+    bytes_per_thread: int = 0
+    most_threads: int = 1
+
+    def threads_for(self, log_bytes: int) -> int:
+        """Return how many threads decode a log of so many bytes."""
+        return min(self.most_threads, -(-log_bytes // self.bytes_per_thread)) if self.bytes_per_thread else 1
 
 
 class OutcomeKind(StrEnum):
@@ -189,9 +198,9 @@ def _index_one(
     )
     size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
     sound = None if losses.log is None else _find_sound(layout, work, side_files, losses.log, options)
-    runs = [(0, size_bytes)] if sound is None else sound.runs()
+    reader = LogReader(layout=layout, segment=segment, indexer=indexer, window_bytes=options.window_bytes)
     pieces = IndexPieces(segment=segment)
-    for chunk in _iter_runs(layout, segment, indexer, runs, options.window_bytes):
+    for chunk in _iter_chunks(reader, size_bytes, side_files, sound, options):
         if sound is None:
             side_files.add(chunk)
         if aborted is not None:
@@ -221,15 +230,13 @@ def _index_one(
     }
 
 
-def _iter_runs(
-    layout: ArchiveLayout,
-    segment: ListedSegment,
-    indexer: SegmentIndexer,
-    runs: list[tuple[int, int]],
-    window_bytes: int,
+def _iter_chunks(
+    reader: LogReader, size_bytes: int, side_files: SideFiles, sound: SoundBatches | None, options: BuildOptions
 ) -> Iterator[IndexChunk]:
-    for position, end in runs:
-        yield from _iter_chunks(layout, segment, indexer, position, end, window_bytes)
+    if sound is not None:
+        return chain.from_iterable(reader.iter_chunks(*run) for run in sound.runs())
+    positions = side_files.offset_index_check.index.positions
+    return reader.iter_chunks_by_threads(size_bytes, positions, options.threads_for(size_bytes))
 
 
 def _find_sound(
@@ -270,30 +277,6 @@ def _require_announced_end(work: SegmentWork, summary: SegmentSummary) -> None:
             expected=f"at most offset {work.announced_end_offset}",
             found=f"offset {summary.last_offset}",
         )
-
-
-def _iter_chunks(
-    layout: ArchiveLayout, segment: ListedSegment, indexer: SegmentIndexer, position: int, end: int, window_bytes: int
-) -> Iterator[IndexChunk]:
-    """Iterate over the log's chunks from `position` to `end`, window by window; a window grows to hold the next
-    batch."""
-    needed = 0
-    while position < end:
-        wanted = min(max(window_bytes, needed), end - position)
-        window = layout.read_log_range(segment, position, wanted)
-        if len(window) < wanted:
-            raise ArchiveError(
-                Reason.LOG_TRUNCATED,
-                "log is shorter than when it was listed",
-                position=position + len(window),
-                expected=f"{end} bytes",
-                found=f"{position + len(window)} bytes",
-            )
-        chunk = indexer.add_window(window, position, is_last=position + wanted == end)
-        del window  # the next one is then read into the same memory, which is in the processor's cache
-        position, needed = position + chunk.consumed_bytes, chunk.needed_bytes
-        yield chunk
-        del chunk  # free it before the next one is read
 
 
 def _published(work: SegmentWork, summary: SegmentSummary, depth: IndexDepth) -> dict[str, object]:
