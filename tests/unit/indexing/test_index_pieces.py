@@ -32,8 +32,11 @@ LOG = build_segment(
         Batch(
             base_offset=at * BATCH_RECORDS,
             codec=(Codec.LZ4, Codec.NONE)[at % 2],
-            records=tuple(Record(timestamp_ms=at * 10 + step * 7 % 20) for step in range(BATCH_RECORDS)),
+            # Times before 1970 too, and some that are equal.
+            records=tuple(Record(timestamp_ms=at // 4 * 40 + step * 7 % 20 - 300) for step in range(BATCH_RECORDS)),
         )
+        if at % 5
+        else Batch(base_offset=at * BATCH_RECORDS, last_offset_delta=BATCH_RECORDS - 1)
         for at in range(60)
     ]
 )
