@@ -138,7 +138,6 @@ def test_each_thread_has_a_window_to_decode() -> None:
     assert len(store.reads) == 1 + 4
     next(chunks)
     assert len(store.reads) == 1 + 5
-    chunks.close()
 
 
 @pytest.mark.parametrize(

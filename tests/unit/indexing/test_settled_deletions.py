@@ -27,6 +27,11 @@ def _epochs(entries: list[tuple[int, int]] | None) -> list[dict[str, int]] | Non
     return None if entries is None else [{"leader_epoch": epoch, "start_offset": offset} for epoch, offset in entries]
 
 
+def _drawn_epochs(random: Random, start: int) -> list[tuple[int, int]] | None:
+    """Mostly one epoch that begins with the segment, as brokers announce it."""
+    return random.choice(_EPOCHS) if random.random() < 0.4 else [(random.randrange(3), start)]
+
+
 def _row(random: Random, number: int) -> dict[str, Any]:
     """A segment of one of two partitions, of one of two incarnations; most are deleted, and a plan has seen most."""
     is_deleted, start = random.random() < 0.7, random.randrange(12) * 10
@@ -43,8 +48,8 @@ def _row(random: Random, number: int) -> dict[str, Any]:
         "state_source": "events",
         "index_status": IndexStatus.GONE if is_deleted else random.choice(_STATUSES),
         "was_copied": random.choice((True, True, False, None)),
-        "announced_leader_epochs": _epochs(random.choice(_EPOCHS)),
-        "segment_leader_epochs": _epochs(random.choice(_EPOCHS)),
+        "announced_leader_epochs": _epochs(_drawn_epochs(random, start)),
+        "segment_leader_epochs": _epochs(_drawn_epochs(random, start)),
         "event_timestamp_ms": random.choice((None, random.randrange(100))),
         "log_modified_ms": random.choice((None, random.randrange(100))),
         "build_number": random.choice((None, 1)),
@@ -74,7 +79,7 @@ def test_a_plan_without_settled_deletions_is_the_same(seed: int, monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr(planned_rows, "without_settled", lambda rows, *_: (rows, Counter[Any]()))
             assert found == _planned(segments, supplied)
-        left_out += sum(without_settled(segments, SERVED_COLUMNS, planned_rows._written_ms)[1].values())
+        left_out += sum(without_settled(segments, SERVED_COLUMNS)[1].values())
     assert left_out > 20
 
 
@@ -89,11 +94,14 @@ def test_of_many_deleted_segments_one_is_planned() -> None:
             "not_served_reason": "not_indexed",
             "superseded_build_numbers": None,
             "was_copied": True,
+            "announced_leader_epochs": None,
         }
     )
     rows = [
-        template | {"segment_id": str(at), "start_offset": 10 * at, "end_offset": 10 * at + 9, "event_timestamp_ms": at}
+        template
+        | {"segment_id": str(at), "start_offset": 10 * at, "end_offset": 10 * at + 9, "event_timestamp_ms": at}
+        | {"segment_leader_epochs": _epochs([(4, 10 * at)])}
         for at in range(1_000)
     ]
-    kept, counts = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS, planned_rows._written_ms)
+    kept, counts = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS)
     assert (kept["segment_id"].to_pylist(), list(counts.values())) == (["999"], [999])

@@ -89,7 +89,7 @@ def plan_all_partitions(
 
     A checkpoint may have hundreds of leader epochs. So only the newest of each incarnation becomes Python's objects.
     """
-    segments, settled = without_settled(segments, SERVED_COLUMNS, _written_ms)
+    segments, settled = without_settled(segments, SERVED_COLUMNS)
     segments = in_order(segments)
     joined = join_settled_runs(segments, pc.greater(pc.list_value_length(segments[_CHECKPOINT]), 0))
     planned: list[Row] = []

@@ -3,8 +3,10 @@
 The row of a deleted segment stays in `segments`, so a partition with retention has more of them each day, and a plan
 takes a tenth of a millisecond for each. Nothing of a deleted segment is served. It tells a plan two things:
 
-- Where the log may start (`index.log_start`). Only its leader epochs and its end offset matter. So of the segments with
-  the same epochs, the one with the greatest end offset is enough.
+- Where the log may start (`index.log_start`). Only its leader epochs and its end offset matter. A segment of one epoch
+  begins that epoch at its own base offset (Kafka cuts the checkpoint there). If one of several with the same epoch is
+  within the lineage, each that begins later is, too. So one is enough unless another begins and ends after it. Of
+  segments with several epochs, one of those with the same epochs is enough.
 - When its incarnation was written. The newest segment is enough.
 
 All other deleted segments are only counted. A segment whose served columns are not yet those of a deleted one is
@@ -14,20 +16,22 @@ planned.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.index.served_ranges import NotServedReason
 from coldlog.model.states import IndexStatus
-from coldlog.tables.delta.row_edits import Row
 
 Incarnation = tuple[str, int, str]
 """Topic, partition and topic id."""
+_Int64 = npt.NDArray[np.int64]
+_Bool = npt.NDArray[np.bool_]
 
 _ASKED = (
     "topic", "partition", "topic_id", "segment_id", "was_copied", "end_offset", "announced_end_offset",
@@ -35,42 +39,87 @@ _ASKED = (
 )  # fmt: skip
 
 
-def without_settled(
-    segments: pa.Table, served_columns: Sequence[str], written_ms: Callable[[Row], int | None]
-) -> tuple[pa.Table, Counter[Incarnation]]:
+def without_settled(segments: pa.Table, served_columns: Sequence[str]) -> tuple[pa.Table, Counter[Incarnation]]:
     """Return the rows of `segments` that must be planned, and how many others each incarnation has.
 
-    `served_columns` are those that a plan sets. `written_ms` tells when the segment of a row was written.
+    `served_columns` are those that a plan sets.
     """
     is_settled = _is_settled(segments, served_columns)
-    places = np.flatnonzero(is_settled)
+    places = np.flatnonzero(is_settled & ~_has_a_twin(segments))
     if not len(places):
         return segments, Counter()
+    rows = segments.select(_ASKED).take(pa.array(places)).combine_chunks()
+    incarnations, of_row = _incarnations_of(rows)
+    kept = _newest(rows, of_row) | _ends_of_logs(rows, of_row)
+    counts = np.bincount(of_row[~kept], minlength=len(incarnations)).tolist()
+    is_left_out = np.zeros(len(segments), dtype=np.bool_)
+    is_left_out[places[~kept]] = True
+    left_out = {each: count for each, count in zip(incarnations, counts, strict=True) if count}
+    return segments.filter(pa.array(~is_left_out)), Counter(left_out)
+
+
+def _has_a_twin(segments: pa.Table) -> _Bool:
+    """Whether several rows have the id of a row."""
     ids = pc.value_counts(segments["segment_id"].combine_chunks())
-    repeated = set(ids.field("values").filter(pc.greater(ids.field("counts"), 1)).to_pylist())
-    newest: dict[Incarnation, tuple[int, int]] = {}
-    greatest: dict[tuple[Any, ...], tuple[int, int]] = {}
-    counts, kept = Counter[Incarnation](), set[int]()
-    rows = segments.select(_ASKED).take(pa.array(places)).to_pylist()
-    for at, row in enumerate(rows):
-        incarnation = row["topic"], row["partition"], row["topic_id"]
-        if row["segment_id"] in repeated:
-            kept.add(at)
-            continue
-        counts[incarnation] += 1
-        _keep_greater(newest, incarnation, (written_ms(row) or 0, at))
-        if row["was_copied"]:
-            epochs = row["announced_leader_epochs"] or row["segment_leader_epochs"] or ()
-            key = (incarnation, *((each["leader_epoch"], each["start_offset"]) for each in epochs))
-            _keep_greater(greatest, key, (max(row["end_offset"] or 0, row["announced_end_offset"] or 0), at))
-    for at in {at for _, at in (*newest.values(), *greatest.values())}:
-        counts[rows[at]["topic"], rows[at]["partition"], rows[at]["topic_id"]] -= 1
-        kept.add(at)
-    is_settled[places[sorted(kept)]] = False
-    return segments.filter(pa.array(~is_settled)), counts
+    repeated = ids.field("values").filter(pc.greater(ids.field("counts"), 1))
+    found: _Bool = pc.is_in(segments["segment_id"], repeated).to_numpy()
+    return found
 
 
-def _is_settled(segments: pa.Table, served_columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _incarnations_of(rows: pa.Table) -> tuple[list[Incarnation], _Int64]:
+    """Return the incarnations, and the place of each row's one in this list."""
+    names = [rows[name].combine_chunks().dictionary_encode() for name in ("topic", "topic_id")]
+    columns = (names[0].indices, rows["partition"], names[1].indices)
+    keys, of_row = np.unique(np.column_stack([each.to_numpy() for each in columns]), axis=0, return_inverse=True)
+    topics, topic_ids = (each.dictionary.to_pylist() for each in names)
+    return [(topics[at], partition, topic_ids[id_at]) for at, partition, id_at in keys.tolist()], of_row.reshape(-1)
+
+
+def _newest(rows: pa.Table, of_row: _Int64) -> _Bool:
+    """Choose the segment of each incarnation that was written last."""
+    written_ms = _numbers(pc.coalesce(rows["event_timestamp_ms"], rows["log_modified_ms"]))
+    order = np.lexsort((written_ms, of_row))
+    chosen = np.zeros(len(rows), dtype=np.bool_)
+    chosen[order[np.append(of_row[order[1:]] != of_row[order[:-1]], True)]] = True
+    return chosen
+
+
+def _ends_of_logs(rows: pa.Table, of_row: _Int64) -> _Bool:
+    """Choose the segments that are enough to tell where logs may start."""
+    ends = np.maximum(_numbers(rows["end_offset"]), _numbers(rows["announced_end_offset"]))
+    announced, own = rows["announced_leader_epochs"], rows["segment_leader_epochs"]
+    is_announced = _numbers(pc.list_value_length(announced)) > 0
+    epochs = pc.if_else(pa.array(is_announced), announced, own)
+    count = _numbers(pc.list_value_length(epochs))
+    was_copied = pc.fill_null(rows["was_copied"], False).to_numpy()
+    chosen = np.zeros(len(rows), dtype=np.bool_)
+    single = np.flatnonzero(was_copied & (count == 1))
+    entries = pc.list_flatten(epochs.take(pa.array(single)))
+    epoch, start = (_numbers(pc.struct_field(entries, name)) for name in ("leader_epoch", "start_offset"))
+    order = np.lexsort((ends[single], start, epoch, of_row[single]))
+    places, groups = single[order], np.column_stack((of_row[single], epoch))[order]
+    borders = np.flatnonzero((groups[1:] != groups[:-1]).any(axis=1)) + 1
+    for group in np.split(places, borders) if len(places) else ():
+        # From the one that begins last to the first: those that end later than all before.
+        furthest = np.maximum.accumulate(ends[group][::-1])
+        chosen[group[::-1][np.append(True, furthest[1:] > furthest[:-1])]] = True
+    greatest: dict[tuple[Any, ...], int] = {}
+    several = np.flatnonzero(was_copied & (count != 1))
+    for at, entry in zip(several.tolist(), epochs.take(pa.array(several)).to_pylist(), strict=True):
+        key = (int(of_row[at]), *((each["leader_epoch"], each["start_offset"]) for each in entry or ()))
+        if key not in greatest or ends[greatest[key]] < ends[at]:
+            greatest[key] = at
+    chosen[list(greatest.values())] = True
+    return chosen
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array) -> _Int64:
+    """The column with 0 for NULL."""
+    found: _Int64 = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy()
+    return found
+
+
+def _is_settled(segments: pa.Table, served_columns: Sequence[str]) -> _Bool:
     """Whether a row is that of a deleted segment, and a plan would not change it."""
     facts = [
         pc.starts_with(segments["state"], "DELETE_SEGMENT"),
@@ -79,10 +128,5 @@ def _is_settled(segments: pa.Table, served_columns: Sequence[str]) -> np.ndarray
         pc.is_null(segments["superseded_build_numbers"]),
         *(pc.is_null(segments[name]) for name in served_columns if name != "not_served_reason"),
     ]
-    found: np.ndarray[Any, np.dtype[np.bool_]] = pc.fill_null(reduce(pc.and_kleene, facts), False).to_numpy()
-    return found.copy()
-
-
-def _keep_greater(best: dict[Any, tuple[int, int]], key: object, found: tuple[int, int]) -> None:
-    if key not in best or best[key][0] < found[0]:
-        best[key] = found
+    found: _Bool = pc.fill_null(reduce(pc.and_kleene, facts), False).to_numpy()
+    return found
