@@ -29,13 +29,13 @@ def _epochs(entries: list[tuple[int, int]] | None) -> list[dict[str, int]] | Non
 
 def _drawn_epochs(random: Random, start: int) -> list[tuple[int, int]] | None:
     """Mostly one epoch that begins with the segment, as brokers announce it."""
-    return random.choice(_EPOCHS) if random.random() < 0.4 else [(random.randrange(3), start)]
+    return random.choice(_EPOCHS) if random.random() < 0.5 else [(random.randrange(3), start)]
 
 
 def _row(random: Random, number: int) -> dict[str, Any]:
     """A segment of one of two partitions, of one of two incarnations; most are deleted, and a plan has seen most."""
     is_deleted, start = random.random() < 0.7, random.randrange(12) * 10
-    end = None if random.random() < 0.1 else start + 9
+    end = None if random.random() < 0.1 else start + random.choice((9, 9, 9, 35))
     row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {
         "topic": "orders",
         "partition": random.randrange(2),
@@ -43,7 +43,7 @@ def _row(random: Random, number: int) -> dict[str, Any]:
         "start_offset": start,
         "segment_id": str(number if random.random() < 0.95 else random.randrange(number + 1)),
         "end_offset": end,
-        "announced_end_offset": random.choice((None, end)),
+        "announced_end_offset": random.choice((None, end, start + 12)),
         "state": random.choice(_DELETED if is_deleted else _STATES),
         "state_source": "events",
         "index_status": IndexStatus.GONE if is_deleted else random.choice(_STATUSES),
@@ -83,10 +83,10 @@ def test_a_plan_without_settled_deletions_is_the_same(seed: int, monkeypatch: py
     assert left_out > 20
 
 
-def test_of_many_deleted_segments_one_is_planned() -> None:
-    random = Random(1)
-    template = (
-        _row(random, 0)
+def _deleted(**values: Any) -> dict[str, Any]:
+    """The row of a deleted segment that a plan has seen."""
+    return (
+        _row(Random(1), 0)
         | dict.fromkeys(SERVED_COLUMNS)
         | {
             "state": "DELETE_SEGMENT_FINISHED",
@@ -96,12 +96,41 @@ def test_of_many_deleted_segments_one_is_planned() -> None:
             "was_copied": True,
             "announced_leader_epochs": None,
         }
+        | values
     )
+
+
+def _kept(rows: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
+    kept, counts = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS)
+    return kept["segment_id"].to_pylist(), list(counts.values())
+
+
+def test_of_many_deleted_segments_one_is_planned() -> None:
     rows = [
-        template
-        | {"segment_id": str(at), "start_offset": 10 * at, "end_offset": 10 * at + 9, "event_timestamp_ms": at}
-        | {"segment_leader_epochs": _epochs([(4, 10 * at)])}
+        _deleted(
+            segment_id=str(at),
+            start_offset=10 * at,
+            end_offset=10 * at + 9,
+            event_timestamp_ms=at,
+            segment_leader_epochs=_epochs([(4, 10 * at)]),
+        )
         for at in range(1_000)
     ]
-    kept, counts = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS)
-    assert (kept["segment_id"].to_pylist(), list(counts.values())) == (["999"], [999])
+    assert _kept(rows) == (["999"], [999])
+
+
+def test_of_deleted_segments_with_the_same_epochs_the_longest_is_planned() -> None:
+    ends = 150, 190, 170
+    rows = [
+        _deleted(
+            segment_id=str(end),
+            start_offset=100,
+            end_offset=end,
+            announced_end_offset=end,
+            event_timestamp_ms=end,
+            segment_leader_epochs=_epochs([(4, 100), (5, 140)]),
+        )
+        for end in ends
+    ]
+    rows.append(_deleted(segment_id="newest", event_timestamp_ms=1_000, was_copied=False))
+    assert _kept(rows) == (["190", "newest"], [2])
