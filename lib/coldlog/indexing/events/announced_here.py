@@ -32,7 +32,7 @@ _VALID_BEFORE_PARTITION = {
     _STARTED: (_MARKED, _STARTED),
     _FINISHED: (_STARTED, _FINISHED),
 }
-_FIRST = {
+FIRST_COLUMNS = {
     "announced_start_offset": "start_offset",
     "announced_end_offset": "end_offset",
     "announced_max_timestamp_ms": "max_timestamp_ms",
@@ -40,10 +40,12 @@ _FIRST = {
     "announced_leader_epochs": "segment_leader_epochs",
     "announced_txn_index_empty": "txn_index_empty",
 }
-_LAST = ("broker_id", "event_timestamp_ms", "custom_metadata")
+"""Columns of a segment's row, and those of its first event that they come from."""
+LAST_COLUMNS = ("broker_id", "event_timestamp_ms", "custom_metadata")
+"""Those of its last event."""
 EVENT_COLUMNS = (
     "metadata_partition", "metadata_offset", "event_kind", "topic", "topic_id", "partition", "segment_id", "state",
-    *_FIRST.values(), *_LAST, "problem",
+    *FIRST_COLUMNS.values(), *LAST_COLUMNS, "problem",
 )  # fmt: skip
 
 
@@ -107,8 +109,8 @@ def _fold(events: Iterable[Mapping[str, Any]]) -> Row:
     assert last is not None
     return {
         "announced_state": state,
-        **{name: first[column] for name, column in _FIRST.items()},
-        **{name: last[name] for name in _LAST},
+        **{name: first[column] for name, column in FIRST_COLUMNS.items()},
+        **{name: last[name] for name in LAST_COLUMNS},
         "was_copied": was_copied,
         "dropped_event_count": dropped,
     }

@@ -14,6 +14,7 @@ import pyarrow as pa
 from coldlog.archive.layouts.layout import UnrecognizedObject
 from coldlog.indexing.events.announced_here import EVENT_COLUMNS, SegmentKey, announced_here
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
+from coldlog.indexing.events.event_rows import EVENTS_HERE
 from coldlog.indexing.events.positions import read_limited_events
 from coldlog.indexing.scan.differences import (
     COMPARED_COLUMNS,
@@ -25,6 +26,7 @@ from coldlog.indexing.scan.differences import (
     unrecognized_row,
     write_unrecognized,
 )
+from coldlog.indexing.scan.ended_segments import without_ended
 from coldlog.indexing.scan.listing import LISTED_COLUMNS
 from coldlog.indexing.scan.lost_announcements import lost_offsets
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
@@ -33,6 +35,8 @@ from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.row_edits import Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
+COMPARED_HERE = 30_000
+"""So many segments are compared one by one in this process."""
 STORED_COLUMNS = (*SEGMENTS.key, *WRITTEN_COLUMNS, "topic_id", "build_number", "damaged_files")
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
 _NOT_ANNOUNCED: Row = dict.fromkeys(ANNOUNCED_COLUMNS)
@@ -52,16 +56,20 @@ class ComparedHere:
         cls, warehouse: Warehouse, batches: Sequence[pa.RecordBatch], *, is_mirror: bool, has_unlisted: bool
     ) -> ComparedHere | None:
         """Compare; None if that is too much for this process, or if events were lost, which needs Spark."""
-        stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS)
+        stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS, times=EVENTS_HERE)
         if stored is None or lost_offsets(warehouse):
-            return None
-        announced = announced_here(read_limited_events(warehouse, EVENT_COLUMNS), warehouse.partitions)
-        if announced is None:
             return None
         listed = [row for batch in batches for row in batch.to_pylist()]
         segments = [row for row in listed if row["unrecognized_name"] is None]
+        events, governed = read_limited_events(warehouse, EVENT_COLUMNS), frozenset[tuple[str, int]]()
+        if events is not None and not is_mirror:
+            left = without_ended(stored, events, pa.array([row["segment_id"] for row in segments], pa.string()))
+            stored, events, governed = left.stored, left.events, left.governed
+        announced = announced_here(events, warehouse.partitions)
+        if announced is None or len(stored) > COMPARED_HERE:
+            return None
         rows = stored.to_pylist()
-        found = differences_here(segments, announced, rows, is_mirror=is_mirror)
+        found = differences_here(segments, announced, rows, is_mirror=is_mirror, governed=governed)
         if has_unlisted:
             found = without_unknown(found, list(filter(_is_unlisted, listed)))
         return cls(warehouse, listed, rows, found)
@@ -119,12 +127,18 @@ def _is_unlisted(row: Row) -> bool:
 
 
 def differences_here(
-    listed: Iterable[Row], announced: Mapping[SegmentKey, Row], stored: Iterable[Row], *, is_mirror: bool
+    listed: Iterable[Row],
+    announced: Mapping[SegmentKey, Row],
+    stored: Iterable[Row],
+    *,
+    is_mirror: bool,
+    governed: frozenset[tuple[str, int]] = frozenset(),
 ) -> list[Row]:
-    """Return what `differences` returns, as rows. `stored` has `STORED_COLUMNS`."""
+    """Return what `differences` returns, as rows. `stored` has `STORED_COLUMNS`; events also say what belongs to the
+    topic ids and partitions `governed`."""
     before = {key_of(SEGMENTS, row): row for row in stored}
     found = []
-    for row in _expected(listed, announced):
+    for row in _expected(listed, announced, governed):
         change = _difference(row, before.pop(key_of(SEGMENTS, row), None), is_mirror=is_mirror)
         if change is not None:
             found.append(change)
@@ -135,10 +149,12 @@ def differences_here(
     return found
 
 
-def _expected(listed: Iterable[Row], announced: Mapping[SegmentKey, Row]) -> Iterator[Row]:
+def _expected(
+    listed: Iterable[Row], announced: Mapping[SegmentKey, Row], governed: frozenset[tuple[str, int]]
+) -> Iterator[Row]:
     """Combine listing and events: the rows of `differences.expected_segments`, without lost announcements."""
     valid = {key: row for key, row in announced.items() if row["announced_state"] is not None}
-    governed = {(key[2], key[1]) for key, row in valid.items() if row["announced_start_offset"] is not None}
+    governed |= {(key[2], key[1]) for key, row in valid.items() if row["announced_start_offset"] is not None}
     seen = set[SegmentKey]()
     for row in listed:
         key = (row["topic"], row["partition"], row["topic_id"], row["segment_id"])

@@ -1,0 +1,165 @@
+"""Test that a comparison without the segments that have ended finds the same differences, over rows at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from coldlog.indexing.events.announced_here import EVENT_COLUMNS, fold_events
+from coldlog.indexing.scan.differences_here import STORED_COLUMNS, differences_here
+from coldlog.indexing.scan.ended_segments import without_ended
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.row_edits import Row
+
+_LIFE = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
+_EPOCHS = [[{"leader_epoch": epoch, "start_offset": 0}] for epoch in range(2)]
+_PARTITION_DELETED = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
+
+
+def _key(random: Random, number: int) -> Row:
+    topic_id = random.choice(("id-1", "id-2"))
+    return {"topic": "a", "partition": random.randint(0, 5), "topic_id": topic_id, "segment_id": f"segment-{number}"}
+
+
+def _states(random: Random) -> list[str]:
+    """Mostly those of a usual life; sometimes one is missing or repeated, or they are out of order."""
+    life = list(_LIFE)
+    if random.random() < 0.25:
+        match random.randrange(4):
+            case 0:
+                del life[random.randrange(4)]
+            case 1:
+                life.insert(random.randrange(5), random.choice(_LIFE))
+            case 2:
+                random.shuffle(life)
+            case _:
+                del life[random.randrange(1, 4) :]
+    return life
+
+
+def _events_of(random: Random, key: Row, start_offset: int) -> list[Row]:
+    events = []
+    for number, state in enumerate(_states(random)):
+        event = dict.fromkeys(EVENT_COLUMNS) | key
+        event |= {
+            "metadata_partition": 3,
+            "event_kind": "segment_update",
+            "state": state,
+            "event_timestamp_ms": number,
+            "broker_id": random.choice((1, 2)),
+            "custom_metadata": random.choice((None, b"x")),
+        }
+        if state == _LIFE[0]:
+            event |= {
+                "event_kind": "segment",
+                "start_offset": start_offset,
+                "end_offset": start_offset + 9,
+                "max_timestamp_ms": random.choice((5, 6)),
+                "size_bytes": 10,
+                "segment_leader_epochs": random.choice((*_EPOCHS, *_EPOCHS, _EPOCHS[0] + _EPOCHS[1], None)),
+                "txn_index_empty": random.choice((None, False, True)),
+            }
+        events.append(event)
+    if random.random() < 0.03:
+        events[-1] |= random.choice(({"topic": "c"}, {"partition": 9}, {"event_kind": "tombstone", "state": None}))
+    return events
+
+
+def _told(random: Random, streams: list[list[Row]]) -> Iterator[Row]:
+    """The events of each segment in order, between those of others; then the deletion of a partition."""
+    while streams:
+        at = random.randrange(len(streams))
+        yield streams[at].pop(0)
+        if not streams[at]:
+            streams[at] = streams[-1]
+            streams.pop()
+    if random.random() < 0.5:
+        deleted = {"topic": "a", "partition": 2, "topic_id": "id-2", "metadata_partition": 3}
+        for state in _PARTITION_DELETED:
+            yield dict.fromkeys(EVENT_COLUMNS) | deleted | {"event_kind": "partition_delete", "state": state}
+
+
+def _listed(key: Row, number: int) -> Row:
+    return key | {
+        "start_offset": number,
+        "size_bytes": 10,
+        "objects": [],
+        "missing_kinds": [],
+        "log_modified_ms": 1,
+        "state": _LIFE[1],
+        "index_status": "pending",
+    }
+
+
+def _stored(random: Random, told: list[Row]) -> list[Row]:
+    """The rows that a scan of the first events has left, some of them changed, some by a build."""
+    before = differences_here([], fold_events(told[: -random.choice((1, 20, 400))]), [], is_mirror=False)
+    stored = [{name: row.get(name) for name in STORED_COLUMNS} for row in before]
+    for row in stored:
+        if random.random() < 0.1:
+            name = random.choice([name for name in STORED_COLUMNS if name not in ("objects", "missing_kinds")])
+            row[name] = random.choice(stored)[name]
+        if random.random() < 0.2:
+            row["build_number"] = 3
+    return stored
+
+
+def _tables(stored: list[Row], told: list[Row]) -> tuple[pa.Table, pa.Table]:
+    """The rows of `segments`, and the events."""
+    of_segments = {each.name: each.type for each in SEGMENTS.arrow_schema}
+    of_events = {each.name: each.type for each in SEGMENT_EVENTS.arrow_schema} | {"is_complete": pa.bool_()}
+    names = (*EVENT_COLUMNS, "is_complete")
+    return (
+        pa.Table.from_pylist(stored, pa.schema([(name, of_segments[name]) for name in STORED_COLUMNS])),
+        pa.Table.from_pylist(told, pa.schema([(name, of_events[name]) for name in names])),
+    )
+
+
+def _placed(told: Iterable[Row]) -> list[Row]:
+    return [event | {"metadata_offset": offset, "is_complete": True} for offset, event in enumerate(told)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_comparison_without_ended_segments_finds_the_same(seed: int) -> None:
+    random = Random(seed)
+    keys = {number: _key(random, number) for number in range(1_600)}
+    # The last hundred were never announced: only events tell that they do not belong to their partition.
+    announced = [number for number in range(1_500) if random.random() < 0.95]
+    listed = [_listed(key, number) for number, key in keys.items() if number >= 1_500 or random.random() < 0.1]
+    told = _placed(_told(random, [_events_of(random, keys[number], number) for number in announced]))
+    rows, events = _tables(_stored(random, told), told)
+
+    def compared(rows: pa.Table, events: pa.Table, governed: frozenset[tuple[str, int]]) -> list[str]:
+        folded = fold_events(events.to_pylist())
+        found = differences_here(listed, folded, rows.to_pylist(), is_mirror=False, governed=governed)
+        return sorted(map(str, found))
+
+    left = without_ended(rows, events, pa.array([row["segment_id"] for row in listed], pa.string()))
+    expected = compared(rows, events, frozenset())
+    assert compared(left.stored, left.events, left.governed) == expected
+    assert len(expected) > 100
+    left_out = len(rows) - len(left.stored)
+    assert left_out > 150
+    assert len(events) - len(left.events) == 4 * left_out
+
+
+def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None:
+    random = Random(1)
+    key = _key(random, 1)
+    life = [
+        dict.fromkeys(EVENT_COLUMNS) | key | {"metadata_partition": 3, "event_kind": "segment_update", "state": state}
+        for state in _LIFE
+    ]
+    life[0] |= {"event_kind": "segment", "start_offset": 1, "segment_leader_epochs": _EPOCHS[0]}
+    told = _placed(event | {"event_timestamp_ms": 7} for event in life)
+    before = differences_here([], fold_events(told), [], is_mirror=False)
+    rows, events = _tables([{name: row.get(name) for name in STORED_COLUMNS} for row in before], told)
+    left = without_ended(rows, events, pa.array(["other"]))
+    assert (len(left.stored), len(left.events)) == (0, 0)
+    other = _listed(key | {"segment_id": "other"}, 2)
+    (found,) = differences_here([other], {}, [], is_mirror=False, governed=left.governed)
+    assert found["index_status"] == "orphan"
