@@ -17,6 +17,7 @@ from coldlog.tables.delta.row_edits import Row
 
 _LIFE = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
 _EPOCHS = [[{"leader_epoch": epoch, "start_offset": 0}] for epoch in range(2)]
+_OTHER_VALUES: Row = {"state_source": "listing", "index_status": "indexed", "was_copied": False, "is_listed": True}
 _PARTITION_DELETED = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
 
 
@@ -70,17 +71,20 @@ def _events_of(random: Random, key: Row, start_offset: int) -> list[Row]:
 
 
 def _told(random: Random, streams: list[list[Row]]) -> Iterator[Row]:
-    """The events of each segment in order, between those of others; then the deletion of a partition."""
+    """The events of each segment in order, between those of others; sometimes a partition is deleted meanwhile."""
+    left = sum(map(len, streams))
+    deletion = random.randrange(left) if random.random() < 0.5 else None
     while streams:
         at = random.randrange(len(streams))
         yield streams[at].pop(0)
+        left -= 1
+        if left == deletion:
+            deleted = {"topic": "a", "partition": 2, "topic_id": "id-2", "metadata_partition": 3}
+            for state in _PARTITION_DELETED:
+                yield dict.fromkeys(EVENT_COLUMNS) | deleted | {"event_kind": "partition_delete", "state": state}
         if not streams[at]:
             streams[at] = streams[-1]
             streams.pop()
-    if random.random() < 0.5:
-        deleted = {"topic": "a", "partition": 2, "topic_id": "id-2", "metadata_partition": 3}
-        for state in _PARTITION_DELETED:
-            yield dict.fromkeys(EVENT_COLUMNS) | deleted | {"event_kind": "partition_delete", "state": state}
 
 
 def _listed(key: Row, number: int) -> Row:
@@ -103,9 +107,13 @@ def _stored(random: Random, told: list[Row]) -> list[Row]:
         if random.random() < 0.1:
             name = random.choice([name for name in STORED_COLUMNS if name not in ("objects", "missing_kinds")])
             row[name] = random.choice(stored)[name]
+        if random.random() < 0.1:
+            name = random.choice(list(_OTHER_VALUES))
+            row[name] = _OTHER_VALUES[name]
         if random.random() < 0.2:
             row["build_number"] = 3
-    return stored
+    twins = [row | {"start_offset": int(row["start_offset"] or 0) + 10_000} for row in stored if random.random() < 0.01]
+    return stored + twins
 
 
 def _tables(stored: list[Row], told: list[Row]) -> tuple[pa.Table, pa.Table]:
@@ -147,9 +155,8 @@ def test_a_comparison_without_ended_segments_finds_the_same(seed: int) -> None:
     assert len(events) - len(left.events) == 4 * left_out
 
 
-def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None:
-    random = Random(1)
-    key = _key(random, 1)
+def _ended(key: Row) -> tuple[list[Row], list[Row]]:
+    """The events of a usual life, and the row that they lead to."""
     life = [
         dict.fromkeys(EVENT_COLUMNS) | key | {"metadata_partition": 3, "event_kind": "segment_update", "state": state}
         for state in _LIFE
@@ -157,9 +164,39 @@ def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None
     life[0] |= {"event_kind": "segment", "start_offset": 1, "segment_leader_epochs": _EPOCHS[0]}
     told = _placed(event | {"event_timestamp_ms": 7} for event in life)
     before = differences_here([], fold_events(told), [], is_mirror=False)
-    rows, events = _tables([{name: row.get(name) for name in STORED_COLUMNS} for row in before], told)
-    left = without_ended(rows, events, pa.array(["other"]))
+    return told, [{name: row.get(name) for name in STORED_COLUMNS} for row in before]
+
+
+def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None:
+    key = _key(Random(1), 1)
+    told, stored = _ended(key)
+    left = without_ended(*_tables(stored, told), pa.array(["other"]))
     assert (len(left.stored), len(left.events)) == (0, 0)
     other = _listed(key | {"segment_id": "other"}, 2)
     (found,) = differences_here([other], {}, [], is_mirror=False, governed=left.governed)
     assert found["index_status"] == "orphan"
+
+
+@pytest.mark.parametrize("column", ["topic", "partition", "topic_id"])
+def test_events_of_two_partitions_are_compared(column: str) -> None:
+    told, stored = _ended(_key(Random(1), 1))
+    told[2][column] = 9 if column == "partition" else "other"
+    left = without_ended(*_tables(stored, told), pa.array([], pa.string()))
+    assert (len(left.stored), len(left.events)) == (1, 4)
+
+
+def test_a_segment_whose_partition_was_deleted_is_compared() -> None:
+    """The partition of the metadata topic in which its deletion lies may be another one."""
+    key = _key(Random(1), 1)
+    told, stored = _ended(key)
+    deletion = {name: key[name] for name in ("topic", "partition", "topic_id")} | {"event_kind": "partition_delete"}
+    told = [dict.fromkeys(EVENT_COLUMNS) | deletion | {"metadata_partition": 2, "state": _PARTITION_DELETED[0]}, *told]
+    left = without_ended(*_tables(stored, _placed(told)), pa.array([], pa.string()))
+    assert (len(left.stored), len(left.events)) == (1, 5)
+
+
+def test_a_segment_that_was_indexed_before_it_was_deleted_is_left_out() -> None:
+    """A build knows more of its transaction index than the event."""
+    told, stored = _ended(_key(Random(1), 1))
+    stored[0] |= {"build_number": 3, "txn_index_empty": False}
+    assert len(without_ended(*_tables(stored, told), pa.array([], pa.string())).stored) == 0
