@@ -119,6 +119,8 @@ def _day(day: int) -> _Measured:
     command = [sys.executable, "-m", "benchmarks.hourly", str(day)]
     ended = subprocess.run(command, check=True, cwd=_ROOT, env=environment, stdout=subprocess.PIPE)
     measured: _Measured = json.loads(ended.stdout.splitlines()[-1])
+    median = statistics.median(measured["runs"])
+    print(f"day {day}: a run {median:.2f} cpu s, maintenance {measured['maintain_tables']:.1f} s", file=sys.stderr)
     return measured
 
 

@@ -6,9 +6,11 @@ The rules are those of `build_work`, which has them for Spark; a test holds both
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from itertools import pairwise
+from functools import reduce
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.model.states import IndexStatus
@@ -21,6 +23,7 @@ WORK_COLUMNS = (
     *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
     "announced_size_bytes", "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs",
 )  # fmt: skip
+_INCARNATION = ("topic", "partition", "topic_id")
 _SELECTED_BY = ("index_status", "damaged_files", "holes", "is_listed")
 
 
@@ -34,23 +37,21 @@ def find_pending_here(
         return None
     known = warehouse.small_rows(LOG_START_OFFSETS, LOG_START_OFFSETS.column_names)
     log_starts = {(row["topic"], row["partition"]): row["log_start_offset"] for row in known}
-    places = segments.select((*SEGMENTS.key, "topic_id", "index_status", "damaged_files")).to_pylist()
-
-    def is_wanted(row: Row) -> bool:
-        if row["index_status"] == IndexStatus.PENDING.value:
-            return True
-        is_retriable = row["index_status"] == IndexStatus.QUARANTINED.value or bool(row["damaged_files"])
-        return is_retriable and (retry_quarantined or key_of(SEGMENTS, row) in retried)
-
-    chosen = [at for at, row in enumerate(places) if is_wanted(row)]
-    next_starts = _next_starts(places)
-    from_offsets: dict[Key, int] = {}
-    for at in chosen:
-        row, next_start = places[at], next_starts[at]
-        start, log_start = row["start_offset"], log_starts.get((row["topic"], row["partition"]))
-        from_offsets[key_of(SEGMENTS, row)] = start
-        if log_start is not None and start < log_start and (next_start is None or next_start > log_start):
-            from_offsets[key_of(SEGMENTS, row)] = log_start
+    status, damaged = segments["index_status"], segments["damaged_files"]
+    is_damaged = pc.fill_null(pc.greater(pc.list_value_length(damaged), 0), False)
+    is_retriable = pc.or_(pc.equal(status, IndexStatus.QUARANTINED.value), is_damaged)
+    is_pending = pc.equal(status, IndexStatus.PENDING.value)
+    next_starts = _next_starts(segments)
+    places = np.flatnonzero(pc.or_(is_pending, is_retriable).to_numpy())
+    rows = segments.select((*SEGMENTS.key, "index_status")).take(pa.array(places)).to_pylist()
+    from_offsets: dict[int, int] = {}
+    for at, row in zip(places.tolist(), rows, strict=True):
+        if row["index_status"] == IndexStatus.PENDING.value or retry_quarantined or key_of(SEGMENTS, row) in retried:
+            start, log_start = row["start_offset"], log_starts.get((row["topic"], row["partition"]))
+            next_start = next_starts.get(at)
+            from_offsets[at] = start
+            if log_start is not None and start < log_start and (next_start is None or next_start > log_start):
+                from_offsets[at] = log_start
     return _work(segments, from_offsets, is_mirror=is_mirror)
 
 
@@ -59,35 +60,32 @@ def find_work_here(
 ) -> list[SegmentWork] | None:
     """Find the segments of these keys, to be counted from these offsets; None if the table is too large."""
     segments = warehouse.small_table(SEGMENTS, (*WORK_COLUMNS, *_SELECTED_BY))
-    return None if segments is None else _work(segments, from_offsets, is_mirror=is_mirror)
-
-
-def _work(segments: pa.Table, from_offsets: Mapping[Key, int], *, is_mirror: bool) -> list[SegmentWork]:
-    """Make the work of the segments with these keys, in the order of the keys."""
+    if segments is None:
+        return None
     keys = zip(*(segments[name].to_pylist() for name in SEGMENTS.key), strict=True)
-    places = {key: at for at, key in enumerate(keys) if key in from_offsets}
-    last_starts = _last_starts(segments) if is_mirror and places else {}
-    order = sorted(places)
-    rows = segments.take(pa.array([places[key] for key in order], pa.int64())).to_pylist()
-    for key, row in zip(order, rows, strict=True):
-        row["count_from_offset"] = from_offsets[key]
+    places = {at: from_offsets[key] for at, key in enumerate(keys) if key in from_offsets}
+    return _work(segments, places, is_mirror=is_mirror)
+
+
+def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: bool) -> list[SegmentWork]:
+    """Make the work of the segments at these places, in the order of the keys."""
+    last_starts = _last_starts(segments) if is_mirror and from_offsets else {}
+    rows = segments.take(pa.array(list(from_offsets), pa.int64())).to_pylist()
+    for from_offset, row in zip(from_offsets.values(), rows, strict=True):
+        row["count_from_offset"] = from_offset
         row["is_last"] = last_starts.get(_directory(row)) == row["start_offset"]
         row["is_log_damaged"] = _is_log_damaged(row)
-    return list(map(SegmentWork.from_row, rows))
+    return list(map(SegmentWork.from_row, sorted(rows, key=lambda row: key_of(SEGMENTS, row))))
 
 
-def _next_starts(rows: list[Row]) -> dict[int, int | None]:
-    """Return the start offset of the next segment of the same incarnation, by place; None behind the last one."""
-    incarnation = ("topic", "partition", "topic_id")
-    order = sorted(
-        range(len(rows)),
-        key=lambda at: tuple(rows[at][name] for name in (*incarnation, "start_offset", "segment_id")),
-    )
-    found: dict[int, int | None] = dict.fromkeys(order)
-    for at, following in pairwise(order):
-        if all(rows[at][name] == rows[following][name] for name in incarnation):
-            found[at] = rows[following]["start_offset"]
-    return found
+def _next_starts(segments: pa.Table) -> dict[int, int]:
+    """Return the start offset of the next segment of the same incarnation, by place, if there is one."""
+    order = pc.sort_indices(segments, [(name, "ascending") for name in (*_INCARNATION, "start_offset", "segment_id")])
+    ordered = segments.select((*_INCARNATION, "start_offset")).take(order).combine_chunks()
+    follows = [pc.equal(ordered[name][1:], ordered[name][:-1]) for name in _INCARNATION]
+    followed = np.flatnonzero(reduce(pc.and_, follows).to_numpy()) if len(order) else np.empty(0, dtype=np.int64)
+    starts = ordered["start_offset"].to_numpy()[followed + 1]
+    return dict(zip(order.to_numpy()[followed].tolist(), starts.tolist(), strict=True))
 
 
 def _last_starts(segments: pa.Table) -> dict[Key, int]:
