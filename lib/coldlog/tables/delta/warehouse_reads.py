@@ -54,6 +54,9 @@ TABLES_AT_ONCE = 8
 _FEW_FILES = 8
 SMALL_TABLES = 30
 """So many times `FEW_ROWS` are worked on in this process where Spark would start tasks in Python for them."""
+_SMALL_SEGMENTS = 100
+"""The same for `segments`, whose rows are mostly worked on by columns. Rows of deleted segments stay, so that the table
+grows as long as there is retention."""
 _SMALL_TABLE_FILES = 64
 
 
@@ -246,9 +249,11 @@ class WarehouseReads:
         return None if rows is None else rows.to_pylist()
 
     def small_table(
-        self, table: TableDefinition, columns: Sequence[str] | None = None, *, times: int = SMALL_TABLES
+        self, table: TableDefinition, columns: Sequence[str] | None = None, *, times: int | None = None
     ) -> pa.Table | None:
         """As `rows_if_small`, in columns; without `columns`, all of them. At most `times` times `FEW_ROWS` are read."""
+        if times is None:
+            times = _SMALL_SEGMENTS if table is SEGMENTS else SMALL_TABLES
         return self._small(table, times * FEW_ROWS, _SMALL_TABLE_FILES, columns=columns)
 
     def limited_table(
