@@ -6,6 +6,7 @@ everything. A segment with more bytes than each core would get, if all had the s
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 
@@ -51,7 +52,7 @@ def run_build(
 def _cores_of_a_process(spark: SparkSession) -> int:
     """The cores that tasks of one executor share."""
     if str(spark.conf.get("spark.master")).startswith("local"):
-        return spark.sparkContext.defaultParallelism
+        return min(spark.sparkContext.defaultParallelism, os.cpu_count() or 1)
     return int(str(spark.conf.get("spark.executor.cores", "1")))
 
 

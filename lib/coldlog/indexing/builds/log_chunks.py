@@ -8,7 +8,7 @@ Windows that are decoded at once must begin where a batch begins, which only the
 read. If that is wrong, or a window is damaged, one thread reads on from there. So what is indexed, and what is refused,
 does not depend on the number of threads.
 
-Memory: a window for each thread, and one more.
+Memory: a window and a buffer for each thread, and one window more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from coldlog.index.segment_index import DecodedWindow, IndexChunk, SegmentIndexe
 from coldlog.model.states import IndexDepth
 
 _MOST_WINDOWS = 4
-"""So much larger than others is a window that threads decode. Where the index has no entry for longer, one reads."""
+"""Threads decode windows of at most so many times the usual size. If the index has no entry for longer, one reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
