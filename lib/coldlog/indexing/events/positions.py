@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from coldlog.errors import ColdlogError
-from coldlog.indexing.events.event_rows import EVENTS_HERE, LOST
+from coldlog.indexing.events.event_rows import COMPARED_HERE, EVENTS_HERE, LOST
 from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.row_edits import Row
@@ -81,7 +81,7 @@ def advance_positions(warehouse: Warehouse, before: Positions, new_rows: Iterabl
 def read_limited_events(warehouse: Warehouse, columns: Sequence[str] | None = None) -> pa.Table | None:
     """Read the events that can be of the partitions to which the warehouse is limited, all columns or some, and add
     `is_complete`: all records of their metadata partition are present and readable. None if there are too many."""
-    stored = warehouse.limited_table(SEGMENT_EVENTS, columns, times=EVENTS_HERE)
+    stored = warehouse.limited_table(SEGMENT_EVENTS, columns, times=COMPARED_HERE)
     if stored is None:
         return None
     is_all = warehouse.partitions is None

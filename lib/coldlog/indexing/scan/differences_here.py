@@ -14,7 +14,6 @@ import pyarrow as pa
 from coldlog.archive.layouts.layout import UnrecognizedObject
 from coldlog.indexing.events.announced_here import EVENT_COLUMNS, SegmentKey, announced_here
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
-from coldlog.indexing.events.event_rows import EVENTS_HERE
 from coldlog.indexing.events.positions import read_limited_events
 from coldlog.indexing.scan.differences import (
     COMPARED_COLUMNS,
@@ -35,7 +34,7 @@ from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.row_edits import Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
-COMPARED_HERE = 30_000
+_MOST_ROWS = 30_000
 """So many segments are compared one by one in this process."""
 STORED_COLUMNS = (*SEGMENTS.key, *WRITTEN_COLUMNS, "topic_id", "build_number", "damaged_files")
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
@@ -56,7 +55,7 @@ class ComparedHere:
         cls, warehouse: Warehouse, batches: Sequence[pa.RecordBatch], *, is_mirror: bool, has_unlisted: bool
     ) -> ComparedHere | None:
         """Compare; None if that is too much for this process, or if events were lost, which needs Spark."""
-        stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS, times=EVENTS_HERE)
+        stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS)
         if stored is None or lost_offsets(warehouse):
             return None
         listed = [row for batch in batches for row in batch.to_pylist()]
@@ -66,7 +65,7 @@ class ComparedHere:
             left = without_ended(stored, events, pa.array([row["segment_id"] for row in segments], pa.string()))
             stored, events, governed = left.stored, left.events, left.governed
         announced = announced_here(events, warehouse.partitions)
-        if announced is None or len(stored) > COMPARED_HERE:
+        if announced is None or len(stored) > _MOST_ROWS:
             return None
         rows = stored.to_pylist()
         found = differences_here(segments, announced, rows, is_mirror=is_mirror, governed=governed)

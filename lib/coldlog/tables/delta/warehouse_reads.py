@@ -54,7 +54,7 @@ TABLES_AT_ONCE = 8
 _FEW_FILES = 8
 SMALL_TABLES = 30
 """So many times `FEW_ROWS` are worked on in this process where Spark would start tasks in Python for them."""
-_SMALL_SEGMENTS = 100
+_SMALL_SEGMENTS = 250
 """The same for `segments`, whose rows are mostly worked on by columns. Rows of deleted segments stay, so that the table
 grows as long as there is retention."""
 _SMALL_TABLE_FILES = 64
