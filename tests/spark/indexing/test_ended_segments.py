@@ -116,6 +116,19 @@ def _stored(random: Random, told: list[Row]) -> list[Row]:
     return stored + twins
 
 
+def _gone(random: Random, keys: dict[int, Row]) -> list[Row]:
+    """Rows of segments that were listed once, and no event names; some of them changed."""
+    once = differences_here([_listed(keys[number], number) for number in range(1_600, 1_700)], {}, [], is_mirror=False)
+    before = [{name: row.get(name) for name in STORED_COLUMNS} for row in once]
+    gone = differences_here([], {}, before, is_mirror=False)
+    stored = [{name: row.get(name) for name in STORED_COLUMNS} for row in gone]
+    for row in stored:
+        if random.random() < 0.2:
+            name, value = random.choice([("state", _LIFE[1]), ("index_status", "indexed"), ("is_listed", True)])
+            row[name] = value
+    return stored
+
+
 def _tables(stored: list[Row], told: list[Row]) -> tuple[pa.Table, pa.Table]:
     """The rows of `segments`, and the events."""
     of_segments = {each.name: each.type for each in SEGMENTS.arrow_schema}
@@ -134,12 +147,12 @@ def _placed(told: Iterable[Row]) -> list[Row]:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_comparison_without_ended_segments_finds_the_same(seed: int) -> None:
     random = Random(seed)
-    keys = {number: _key(random, number) for number in range(1_600)}
-    # The last hundred were never announced: only events tell that they do not belong to their partition.
+    keys = {number: _key(random, number) for number in range(1_700)}
+    # The last two hundred were never announced: only events tell that they do not belong to their partition.
     announced = [number for number in range(1_500) if random.random() < 0.95]
-    listed = [_listed(key, number) for number, key in keys.items() if number >= 1_500 or random.random() < 0.1]
+    listed = [_listed(key, number) for number, key in keys.items() if 1_500 <= number < 1_600 or random.random() < 0.1]
     told = _placed(_told(random, [_events_of(random, keys[number], number) for number in announced]))
-    rows, events = _tables(_stored(random, told), told)
+    rows, events = _tables(_stored(random, told) + _gone(random, keys), told)
 
     def compared(rows: pa.Table, events: pa.Table, governed: frozenset[tuple[str, int]]) -> list[str]:
         folded = fold_events(events.to_pylist())
@@ -150,9 +163,12 @@ def test_a_comparison_without_ended_segments_finds_the_same(seed: int) -> None:
     expected = compared(rows, events, frozenset())
     assert compared(left.stored, left.events, left.governed) == expected
     assert len(expected) > 100
+    left_ids, named = set(left.stored["segment_id"].to_pylist()), set(events["segment_id"].to_pylist())
+    without_events = len(set(rows["segment_id"].to_pylist()) - left_ids - named)
     left_out = len(rows) - len(left.stored)
-    assert left_out > 150
-    assert len(events) - len(left.events) == 4 * left_out
+    assert left_out > 200
+    assert without_events > 50
+    assert len(events) - len(left.events) == 4 * (left_out - without_events)
 
 
 def _ended(key: Row) -> tuple[list[Row], list[Row]]:

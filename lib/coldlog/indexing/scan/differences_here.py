@@ -61,7 +61,7 @@ class ComparedHere:
         listed = [row for batch in batches for row in batch.to_pylist()]
         segments = [row for row in listed if row["unrecognized_name"] is None]
         events, governed = read_limited_events(warehouse, EVENT_COLUMNS), frozenset[tuple[str, int]]()
-        if events is not None and not is_mirror:
+        if events is not None:
             left = without_ended(stored, events, pa.array([row["segment_id"] for row in segments], pa.string()))
             stored, events, governed = left.stored, left.events, left.governed
         announced = announced_here(events, warehouse.partitions)

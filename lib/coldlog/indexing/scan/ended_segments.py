@@ -8,6 +8,8 @@ columns are compared instead, which takes some microseconds. A segment has *ende
 - it is not listed,
 - its row has what follows from the events.
 
+A segment without events has ended if its row says that it is gone, and it is not listed.
+
 So a comparison would find no difference. All others are folded and compared one by one.
 """
 
@@ -51,8 +53,9 @@ def without_ended(stored: pa.Table, events: pa.Table, listed_ids: pa.Array) -> C
     """Leave out the segments that have ended. `events` are all of these partitions, in `announced_here.EVENT_COLUMNS`;
     `listed_ids` has the ids of segments that are listed."""
     stored, events = stored.combine_chunks(), events.combine_chunks()
+    is_gone = _is_gone(stored, listed_ids)
     firsts, lasts = _usual_lives(events)
-    candidates = np.flatnonzero(_may_have_ended(stored, listed_ids))
+    candidates = np.flatnonzero(is_gone & _lived_as_usual(stored))
     ids = events["segment_id"].take(pa.array(firsts))
     at = pc.index_in(stored["segment_id"], ids)
     life = pc.fill_null(at, -1).to_numpy().astype(np.int64)
@@ -60,7 +63,7 @@ def without_ended(stored: pa.Table, events: pa.Table, listed_ids: pa.Array) -> C
     rows = stored.take(pa.array(candidates))
     first, last = (events.take(pa.array(places[life[candidates]])) for places in (firsts, lasts))
     ended = candidates[_follows_from(rows, first, last)]
-    left = np.ones(len(stored), dtype=np.bool_)
+    left = ~is_gone | pc.is_in(stored["segment_id"], events["segment_id"]).to_numpy()
     left[ended] = False
     ended_ids = stored["segment_id"].take(pa.array(ended))
     is_of_ended = pc.fill_null(pc.is_in(events["segment_id"], ended_ids), False)
@@ -72,16 +75,29 @@ def without_ended(stored: pa.Table, events: pa.Table, listed_ids: pa.Array) -> C
     )
 
 
-def _may_have_ended(stored: pa.Table, listed_ids: pa.Array) -> _Bool:
+def _is_gone(stored: pa.Table, listed_ids: pa.Array) -> _Bool:
+    """Whether the row says that the segment is deleted, and it is not listed."""
     facts = [
         pc.equal(stored["state"], _LIFE[-1][1]),
-        pc.equal(stored["state_source"], "events"),
         pc.equal(stored["index_status"], IndexStatus.GONE.value),
-        pc.equal(stored["was_copied"], True),
-        pc.equal(stored["dropped_event_count"], 0),
         pc.invert(stored["is_listed"]),
         pc.invert(pc.is_in(stored["segment_id"], listed_ids)),
     ]
+    return _all_true(facts)
+
+
+def _lived_as_usual(stored: pa.Table) -> _Bool:
+    """Whether the row says what all rows of a usual life say."""
+    return _all_true(
+        [
+            pc.equal(stored["state_source"], "events"),
+            pc.equal(stored["was_copied"], True),
+            pc.equal(stored["dropped_event_count"], 0),
+        ]
+    )
+
+
+def _all_true(facts: list[pa.ChunkedArray]) -> _Bool:
     found: _Bool = pc.fill_null(reduce(pc.and_kleene, facts), False).to_numpy()
     return found
 
