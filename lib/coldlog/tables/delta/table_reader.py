@@ -84,8 +84,14 @@ IsNeeded = Callable[[PartRange], bool]
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    parquet: pq.ParquetFile
+    """`parquet` is None if the file has one row group, which was read: a footer of 60 columns takes 200 KB."""
+
+    parquet: pq.ParquetFile | None
     ranges: ColumnRanges
+
+    def close(self) -> None:
+        if self.parquet is not None:
+            self.parquet.close(force=True)
 
 
 @dataclass(slots=True)
@@ -218,10 +224,18 @@ class TableReader(Generic[_Decoded]):
         kept: _Decoded | None = self._kept.find(self._key, number, group)
         if kept is not None:
             return kept
+        opened = self._opened(number)
+        if opened.parquet is None:
+            del self._open[number]
+            opened = self._opened(number)
+        assert opened.parquet is not None
         try:
-            rows = self._opened(number).parquet.read_row_group(group, columns=self._columns, use_threads=False)
+            rows = opened.parquet.read_row_group(group, columns=self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self._files.location, self._files.paths[number]) from None
+        if opened.parquet.num_row_groups == 1:
+            opened.close()
+            self._open[number] = _OpenFile(None, opened.ranges)
         if len(rows.column_names) < len(self._columns):
             rows = self._with_later_columns(rows, number)
         self.counts.row_groups += 1
@@ -253,7 +267,7 @@ class TableReader(Generic[_Decoded]):
         opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
         self.counts.files += 1
         if len(self._open) > _OPEN_FILES:
-            self._open.popitem(last=False)[1].parquet.close(force=True)
+            self._open.popitem(last=False)[1].close()
         return opened
 
     def _row_group_ranges(self, metadata: pq.FileMetaData) -> ColumnRanges:
@@ -274,4 +288,4 @@ class TableReader(Generic[_Decoded]):
     def close(self) -> None:
         """Close the files."""
         while self._open:
-            self._open.popitem()[1].parquet.close(force=True)
+            self._open.popitem()[1].close()

@@ -1,0 +1,61 @@
+"""Test that a reader does not keep the small files of a table open: a run adds one to each table, and a process has
+many readers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from coldlog.errors import ColdlogError
+from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.table_reader import KeptParts, TableReader
+
+FILES = 40
+COLUMNS = LOG_START_OFFSETS.column_names
+
+
+def _write(folder: Path) -> str:
+    """A table with a file for each partition."""
+    for partition in range(FILES):
+        row = {"topic": "orders", "partition": partition, "log_start_offset": 10 * partition}
+        rows = pa.Table.from_pylist([row], schema=LOG_START_OFFSETS.arrow_schema)
+        write_deltalake(str(folder), rows, mode="append")
+    return str(folder)
+
+
+def _reader(location: str, kept_bytes: int) -> TableReader[pa.Table]:
+    files = list_table_files(location, LOG_START_OFFSETS, LOG_START_OFFSETS.skipping_columns)
+    return TableReader(files, LOG_START_OFFSETS, COLUMNS, lambda rows: (rows, 1_000), kept=KeptParts(kept_bytes))
+
+
+def _offsets(reader: TableReader[pa.Table], partition: int) -> list[int]:
+    near = {"topic": ("orders", "orders"), "partition": (partition, partition)}
+    return [
+        offset for _, rows in reader.iter_parts(near, "partition") for offset in rows["log_start_offset"].to_pylist()
+    ]
+
+
+def test_what_was_read_of_small_files_answers_while_they_are_closed(tmp_path: Path) -> None:
+    reader = _reader(_write(tmp_path / "table"), 1 << 20)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        assert [_offsets(reader, partition) for partition in range(FILES)] == [[10 * at] for at in range(FILES)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert reader.counts.files == reader.counts.row_groups == FILES
+
+
+def test_what_is_no_longer_kept_is_read_again(tmp_path: Path) -> None:
+    location = _write(tmp_path / "table")
+    reader = _reader(location, 2_000)
+    for _ in range(2):
+        assert [_offsets(reader, partition) for partition in range(FILES)] == [[10 * at] for at in range(FILES)]
+    assert reader.counts.row_groups > FILES
+    for file in Path(location).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ColdlogError, match="missing"):
+        _offsets(reader, 0)
