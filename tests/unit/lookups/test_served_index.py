@@ -109,7 +109,7 @@ def test_closed_index_holds_no_file(index: ServedIndex, warehouse: Path) -> None
         return [each.path for each in psutil.Process().open_files() if each.path.startswith(str(warehouse))]
 
     # A file with one row group is closed once that is read.
-    for file in (warehouse / PARTITION_METADATA.name).glob("*.parquet"):
+    for file in (warehouse / SEGMENTS.name).glob("*.parquet"):
         pq.write_table(pq.read_table(file), file, row_group_size=1)
     index.partition("orders", 3)
     assert held()
