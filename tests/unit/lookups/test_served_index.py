@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -109,8 +110,9 @@ def test_closed_index_holds_no_file(index: ServedIndex, warehouse: Path) -> None
         return [each.path for each in psutil.Process().open_files() if each.path.startswith(str(warehouse))]
 
     # A file with one row group is closed once that is read.
-    for file in (warehouse / SEGMENTS.name).glob("*.parquet"):
-        pq.write_table(pq.read_table(file), file, row_group_size=1)
+    for file in (warehouse / PARTITION_METADATA.name).glob("*.parquet"):
+        rows = pq.read_table(file)
+        pq.write_table(pa.concat_tables([rows, rows]), file, row_group_size=1)
     index.partition("orders", 3)
     assert held()
     index.close()
