@@ -163,7 +163,7 @@ def test_threads_refuse_what_one_refuses(pattern: int, step: int, *, is_salvagin
         expected = built_by(1, damaged, is_salvaging=is_salvaging)
         assert built_by(3, damaged, is_salvaging=is_salvaging) == expected, at
         reasons.add(expected[2]["reason"])
-    assert is_salvaging or len(reasons) > 2
+    assert is_salvaging or len(reasons) > 1
 
 
 @pytest.mark.parametrize(("first", "shift"), [(0, 1), (0, -1), (20, 61), (-1, 600)])
