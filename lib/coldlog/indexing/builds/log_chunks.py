@@ -1,8 +1,8 @@
 """Read a log in windows and index them, in one thread or in several.
 
 One thread reads the bytes and adds the windows in order. If there are more, they decode windows meanwhile. That pays if
-records are decompressed: by two threads on two cores, lz4 takes 0.6 of the time and zstd 0.55. Without compression, or
-if no records are read, the bytes would only travel between cores.
+records are decompressed: with two threads on two cores, a task takes 0.74 of the time for lz4, and 0.64 for zstd.
+Without compression, or if no records are read, the bytes would only travel between cores.
 
 Windows that are decoded at once must begin where a batch begins, which only the offset index tells before the log is
 read. If that is wrong, or a window is damaged, one thread reads on from there. So what is indexed, and what is refused,

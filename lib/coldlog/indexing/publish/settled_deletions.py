@@ -4,9 +4,10 @@ The row of a deleted segment stays in `segments`, so a partition with retention 
 takes a tenth of a millisecond for each. Nothing of a deleted segment is served. It tells a plan two things:
 
 - Where the log may start (`index.log_start`). Only its leader epochs and its end offset matter. A segment of one epoch
-  begins that epoch at its own base offset (Kafka cuts the checkpoint there). If one of several with the same epoch is
-  within the lineage, each that begins later is, too. So one is enough unless another begins and ends after it. Of
-  segments with several epochs, one of those with the same epochs is enough.
+  begins that epoch at its own base offset, because Kafka cuts the checkpoint there. Take two segments of the same
+  epoch: if the one that begins first is within the lineage, the other one is, too. So a segment is left out if another
+  one of its epoch begins and ends at or after it. Of segments with the same several epochs, the one that ends last is
+  enough.
 - When its incarnation was written. The newest segment is enough.
 
 All other deleted segments are only counted. A segment whose served columns are not yet those of a deleted one is
