@@ -42,7 +42,8 @@ from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.manifest import at_once
-from coldlog.tables.delta.table_storage import open_delta, opening
+from coldlog.tables.delta.parquet_files import opening
+from coldlog.tables.delta.table_storage import open_delta
 
 _SUFFIX = ".parquet"
 _ENTRY = re.compile(r"\.?([0-9]{20})\.(.+)")
@@ -110,7 +111,7 @@ def _removed_since(location: str, since_ms: int) -> set[str] | None:
         return None
     with opening(location, f"{LOG_FOLDER}/{name}"):
         # Not `read_table`, which makes columns of the fields.
-        checkpoint = pq.ParquetFile(pa.BufferReader(content))
+        checkpoint = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
         rows = checkpoint.read(columns=["remove.path", "remove.deletionTimestamp"]).to_pylist()
     removals = [row["remove"] for row in rows if row["remove"] is not None]
     while (commit := log.read(f"{(version := version + 1):020d}.json")) is not None:

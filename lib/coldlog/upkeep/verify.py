@@ -12,8 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow.parquet as pq
-
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.console import counted, human_bytes
 from coldlog.runtime.job import PlainJob
@@ -32,15 +30,15 @@ from coldlog.tables.delta.file_checksums import check_file
 from coldlog.tables.delta.locations import local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.table_files import TableFiles, list_table_files
-from coldlog.tables.delta.table_storage import (
+from coldlog.tables.delta.parquet_files import (
     Opener,
     PublishedFile,
+    TableFile,
     check_footer,
     file_opener,
-    footer_metadata,
     opening,
 )
+from coldlog.tables.delta.table_files import TableFiles, list_table_files
 
 _WITHOUT_SPARK = (
     TIER_PARTITIONS,
@@ -138,8 +136,7 @@ def _read_file(opened: Opener, location: str, path: str, published: PublishedFil
     with opening(location, path), opened(path) as file:
         size: int = file.size()
         footer = None if published is None else check_footer(file, f"{location}/{path}", published)
-        metadata = None if footer is None else footer_metadata(footer)
-        with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
-            for group in range(parquet.num_row_groups):
-                parquet.read_row_group(group, use_threads=False)
+        parquet = TableFile(file, footer)
+        for group in range(parquet.metadata.num_row_groups):
+            parquet.read([group])
     return size

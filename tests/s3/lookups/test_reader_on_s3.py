@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.reader import OffsetReader
+from coldlog.tables.delta.parquet_files import FetchedFile, read_file
 from golden_warehouse import golden_queries, is_true_answer
 from s3_proxy import Fault, S3Proxy
 from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
@@ -44,6 +47,33 @@ def test_answers_are_those_of_the_broker_and_each_question_reads_only_what_it_ne
         s3_proxy.forget()
         reader.list_offsets([(q["topic"], q["partition"], q["ts"]) for q in queries])
         assert s3_proxy.requests == [], "what was read is kept"
+
+
+def test_neighbouring_columns_are_one_request_and_no_thread_of_arrow_reads(
+    warehouse_uri: str, golden_uri: str, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's threads that still hold an object of Python abort a process that ends meanwhile."""
+    readers = set[int]()
+    read = FetchedFile.read
+
+    def watched(file: FetchedFile, length: int = -1) -> bytes:
+        readers.add(threading.get_ident())
+        return read(file, length)
+
+    monkeypatch.setattr(FetchedFile, "read", watched)
+    place = Path(golden_uri) / "segments"
+    name = Path(DeltaTable(place).file_uris()[0]).name
+    with pq.ParquetFile(place / name) as stored:
+        schema, expected = stored.schema_arrow, stored.read()
+    s3_proxy.forget()
+    assert read_file(f"{warehouse_uri}/segments", name, schema.names).equals(expected)
+    ranges = [each.range for each in s3_proxy.gets]
+    size = (place / name).stat().st_size
+    assert sum(not each.endswith(f"-{size - 1}") for each in ranges) == 1, f"the rest is the footer: {ranges}"
+    s3_proxy.forget()
+    ends = [schema.names[0], schema.names[-1]]
+    assert read_file(f"{warehouse_uri}/segments", name, ends).equals(expected.select(ends))
+    assert readers == {threading.get_ident()}
 
 
 def test_missing_credentials_are_reported(warehouse_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

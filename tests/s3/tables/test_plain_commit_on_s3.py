@@ -11,9 +11,10 @@ from deltalake import DeltaTable
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.parquet_files import read_rows
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
-from coldlog.tables.delta.table_storage import delta_storage_options, read_rows
+from coldlog.tables.delta.table_storage import delta_storage_options
 from job_runs_table import run_row, unpack_job_runs
 from s3_proxy import Fault, Request, S3Proxy
 from s3_server import Bucket

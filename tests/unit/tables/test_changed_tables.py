@@ -11,8 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.tables.delta.manifest import Manifest, PublishedTable, hold
+from coldlog.tables.delta.parquet_files import PublishedFile
 from coldlog.tables.delta.table_files import ColumnRanges, TableFiles
-from coldlog.tables.delta.table_storage import PublishedFile, storage_error
+from coldlog.tables.delta.table_storage import storage_error
 
 NO_RANGES = ColumnRanges(minima={}, maxima={}, count=2)
 FILES = TableFiles(location="/warehouse/segments", version=7, paths=("a", "b"), ranges=NO_RANGES, actions=(1, 2))

@@ -1,9 +1,10 @@
 """Test that a reader does not keep the small files of a table open: a run adds one to each table, and a process has
-many readers."""
+many readers. And that Python's objects stay in its own threads: Arrow's abort a process that ends meanwhile."""
 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from deltalake import write_deltalake
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.delta.file_checksums import CheckedFile, write_checksums
+from coldlog.tables.delta.parquet_files import read_file
 from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
@@ -59,3 +62,22 @@ def test_what_is_no_longer_kept_is_read_again(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(ColdlogError, match="missing"):
         _offsets(reader, 0)
+
+
+def test_checked_bytes_are_read_in_the_thread_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = _write(tmp_path / "table")
+    names = [file.name for file in Path(location).glob("*.parquet")]
+    readers = set[int]()
+    read = CheckedFile.read
+
+    def watched(file: CheckedFile, size: int = -1) -> bytes:
+        readers.add(threading.get_ident())
+        return read(file, size)
+
+    monkeypatch.setattr(CheckedFile, "read", watched)
+    for name in names:
+        write_checksums(f"{location}/{name}")
+    rows = [row for name in names for row in read_file(location, name, COLUMNS).to_pylist()]
+    assert sorted(row["log_start_offset"] for row in rows) == [10 * at for at in range(FILES)]
+    assert _offsets(_reader(location, 1 << 20), 3) == [30]
+    assert readers == {threading.get_ident()}

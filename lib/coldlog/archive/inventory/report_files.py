@@ -68,7 +68,7 @@ def _unpacked(content: pa.Buffer) -> pa.CompressedInputStream:
 
 
 def _iter_parquet(key: str, content: pa.Buffer) -> Iterator[pa.Table]:
-    with parquet.ParquetFile(content) as file:
+    with parquet.ParquetFile(content, pre_buffer=False) as file:
         names = file.schema_arrow.names
         wanted = _wanted(key, [_plain(name) for name in names])
         stored = {_plain(name): name for name in names}

@@ -37,8 +37,8 @@ from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.file_checksums import RESTORE, damaged
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_files
+from coldlog.tables.delta.parquet_files import Opener, PublishedFile, check_footer, file_opener, opening
 from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
-from coldlog.tables.delta.table_storage import Opener, PublishedFile, check_footer, file_opener, opening
 
 MANIFEST_FOLDER = "_manifest"
 NUMBERED_TABLES: tuple[TableDefinition, ...] = (SEGMENTS, PARTITION_METADATA)

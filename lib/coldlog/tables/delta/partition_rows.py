@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
-from coldlog.tables.delta.table_storage import opened_parquet, storage_error
+from coldlog.tables.delta.parquet_files import opened_parquet
+from coldlog.tables.delta.table_storage import storage_error
 
 _PLACE = ("topic", "partition")
 
@@ -114,7 +115,7 @@ def read_partition_rows(
                 most_rows -= sum(parquet.metadata.row_group(number).num_rows for number in groups)
                 if most_rows < 0:
                     return None
-                stored = parquet.read_row_groups(groups, columns=names, use_threads=False) if groups else None
+                stored = parquet.read(groups, names) if groups else None
         except (DeltaError, OSError, pa.ArrowException) as failed:
             raise storage_error(failed, location, path) from None
         if stored is not None:

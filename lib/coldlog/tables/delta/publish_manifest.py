@@ -27,9 +27,9 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
     write_manifest,
 )
+from coldlog.tables.delta.parquet_files import PublishedFile, file_opener, read_footer
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files
 from coldlog.tables.delta.table_files import PUBLISH_APPLICATION, TableFiles
-from coldlog.tables.delta.table_storage import PublishedFile, file_opener, read_footer
 from coldlog.tables.delta.warehouse import Warehouse
 
 _ATTEMPTS = 1000

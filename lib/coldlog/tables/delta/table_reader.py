@@ -13,13 +13,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.parquet import FileMetaData
 
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.file_checksums import damaged
-from coldlog.tables.delta.locations import bucket_and_prefix
+from coldlog.tables.delta.parquet_files import TableFile, check_footer, file_opener
 from coldlog.tables.delta.table_files import ColumnRanges, TableFiles, column_ranges
-from coldlog.tables.delta.table_storage import check_footer, file_opener, footer_metadata, storage_error
+from coldlog.tables.delta.table_storage import storage_error
 
 _Decoded = TypeVar("_Decoded")
 _OPEN_FILES = 256
@@ -86,12 +86,12 @@ IsNeeded = Callable[[PartRange], bool]
 class _OpenFile:
     """`parquet` is None if the file has one row group, which was read: a footer of 60 columns takes 200 KB."""
 
-    parquet: pq.ParquetFile | None
+    parquet: TableFile | None
     ranges: ColumnRanges
 
     def close(self) -> None:
         if self.parquet is not None:
-            self.parquet.close(force=True)
+            self.parquet.close()
 
 
 @dataclass(slots=True)
@@ -154,7 +154,6 @@ class TableReader(Generic[_Decoded]):
         self._kept = KeptParts() if kept is None else kept
         self._key = object()
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
-        self._is_remote = bucket_and_prefix(files.location) is not None
         self._open_file: Callable[[str], pa.NativeFile] | None = None
         self._near: Within = _ANYWHERE
         self._near_files = _NearParts(files.ranges, _ANYWHERE)
@@ -230,10 +229,10 @@ class TableReader(Generic[_Decoded]):
             opened = self._opened(number)
         assert opened.parquet is not None
         try:
-            rows = opened.parquet.read_row_group(group, columns=self._columns, use_threads=False)
+            rows = opened.parquet.read([group], self._columns)
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self._files.location, self._files.paths[number]) from None
-        if opened.parquet.num_row_groups == 1:
+        if opened.parquet.metadata.num_row_groups == 1:
             opened.close()
             self._open[number] = _OpenFile(None, opened.ranges)
         if len(rows.column_names) < len(self._columns):
@@ -256,12 +255,7 @@ class TableReader(Generic[_Decoded]):
             published = self._files.published[number] if self._files.published else None
             place = f"{self._files.location}/{self._files.paths[number]}"
             footer = None if published is None else check_footer(file, place, published)
-            parquet = pq.ParquetFile(
-                file,
-                metadata=footer_metadata(footer) if footer is not None and self._is_remote else None,
-                pre_buffer=self._is_remote,
-                page_checksum_verification=True,
-            )
+            parquet = TableFile(file, footer)
         except (OSError, pa.ArrowException) as failed:
             raise storage_error(failed, self._files.location, self._files.paths[number]) from None
         opened = self._open[number] = _OpenFile(parquet, self._row_group_ranges(parquet.metadata))
@@ -270,7 +264,7 @@ class TableReader(Generic[_Decoded]):
             self._open.popitem(last=False)[1].close()
         return opened
 
-    def _row_group_ranges(self, metadata: pq.FileMetaData) -> ColumnRanges:
+    def _row_group_ranges(self, metadata: FileMetaData) -> ColumnRanges:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         places = {groups[0].column(at).path_in_schema: at for at in range(groups[0].num_columns)} if groups else {}
         names = self._files.ranges.minima.keys()

@@ -1,4 +1,4 @@
-"""Open the files of a table without Spark.
+"""Open a table without Spark.
 
 On S3, credentials and endpoint are read from the environment or the AWS profile. Each process reads them again where it
 opens files, and no pickled object holds them.
@@ -8,37 +8,30 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from crc32c import crc32c
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
 from coldlog.archive.stores.s3_environment import (
     DEFAULT_REGION,
     s3_client,
     s3_credentials,
     s3_endpoint,
-    shared_s3_file_system,
 )
 from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_for, status_of
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.runtime.setting_uris import require_same_place
-from coldlog.tables.delta.file_checksums import CheckedFile, damaged, find_checksums
-from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
+from coldlog.tables.delta.file_checksums import damaged
+from coldlog.tables.delta.locations import bucket_and_prefix
 from coldlog.tables.delta.log_check import LOG_FOLDER, checking_once
 from coldlog.tables.delta.log_files import LogFiles, open_log
 
-_FOOTER_END = struct.Struct("<i4s")
-_PARQUET = b"PAR1"
 _OF_VERSION = re.compile(r"[0-9]{20}\.(json|crc)")
 _CHECKPOINT = re.compile(r"[0-9]{20}\.checkpoint\..+")
 _NOT_FOUND, _FORBIDDEN = 404, 403
@@ -46,20 +39,9 @@ _OF_STORE = re.compile(r"Generic|External|Object at location|The operation lacke
 """In errors of delta-rs: the store did not give a file. Other errors are of a file that it gave."""
 _PANIC = "PanicException"
 """pyo3's name for a panic of Rust; the class cannot be imported."""
-Opener = Callable[[str], pa.NativeFile]
 _AGAIN = "try again; if the table was vacuumed meanwhile, open it again"
 _KEPT_S = 300.0
 """A table in a bucket is opened with the credentials of its time, which are good for longer than this."""
-
-
-class PublishedFile(NamedTuple):
-    """What a manifest holds of a file: its size, the size and the CRC-32C of its footer with the last 8 bytes, and the
-    CRC-32C of its entry in the log (`TableFiles.actions`)."""
-
-    size_bytes: int
-    footer_bytes: int
-    footer_crc32c: int
-    action_crc32c: int
 
 
 class _KeptTable(NamedTuple):
@@ -274,99 +256,3 @@ def delta_storage_options(location: str) -> dict[str, str] | None:
         options["AWS_ENDPOINT_URL"] = endpoint.url
         options["AWS_ALLOW_HTTP"] = str(endpoint.url.startswith("http://")).lower()
     return options
-
-
-def file_opener(location: str) -> Opener:
-    """Return a function that opens a file below the location for reading. For one process: see
-    `create_s3_file_system`."""
-    place = bucket_and_prefix(location)
-    if place is not None:
-        files = shared_s3_file_system()
-        prefix = "/".join(part for part in place if part)
-        # Parquet's reader requests exactly what it needs; with its cache, s3fs would read tens of megabytes more.
-        return lambda path: pa.PythonFile(files.open(f"{prefix}/{path}", "rb", cache_type="none"), mode="r")
-    folder = local_folder(location)
-    if folder is None:
-        other, root = fs.FileSystem.from_uri(location)
-        return lambda path: other.open_input_file(f"{root}/{path}")
-    return lambda path: _open_local(f"{folder}/{path}")
-
-
-@contextmanager
-def opening(location: str, path: str) -> Iterator[None]:
-    """Raise coldlog's errors for a file below the location that cannot be read."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as failed:
-        raise storage_error(failed, location, path) from None
-
-
-def read_footer(opened: Opener, location: str, path: str, action_crc32c: int) -> PublishedFile:
-    """Read what a manifest holds of a file below the location; `action_crc32c` is passed on."""
-    with opening(location, path), opened(path) as file:
-        size = file.size()
-        end = _read_end(file, size, _FOOTER_END.size)
-        length, magic = _FOOTER_END.unpack(end) if len(end) == _FOOTER_END.size else (0, b"")
-        if magic != _PARQUET or not 0 < length <= size - _FOOTER_END.size:
-            raise damaged(f"{location}/{path}", "it does not end as a Parquet file")
-        footer = _read_end(file, size, length + _FOOTER_END.size)
-    return PublishedFile(size, len(footer), crc32c(footer), action_crc32c)
-
-
-def check_footer(file: pa.NativeFile, place: str, published: PublishedFile) -> bytes:
-    """Return the footer of an opened file, which must be the published one, else `ColdlogError`."""
-    size = file.size()
-    if size != published.size_bytes:
-        raise damaged(place, f"it has {size} bytes instead of {published.size_bytes}")
-    footer = _read_end(file, size, published.footer_bytes)
-    if crc32c(footer) != published.footer_crc32c:
-        raise damaged(place, "its footer differs from the one that was published")
-    return footer
-
-
-def footer_metadata(footer: bytes) -> pq.FileMetaData:
-    """Parse a checked footer, so that it is not requested again.
-
-    In a folder it is cheaper to let Arrow read it from the file: this makes a whole reader of Parquet for it.
-    """
-    # Arrow searches the footer from the end, so the rest of the file is not needed.
-    return pq.read_metadata(pa.BufferReader(footer))
-
-
-def _read_end(file: pa.NativeFile, size: int, count: int) -> bytes:
-    file.seek(max(0, size - count))
-    content: bytes = file.read(count)
-    return content
-
-
-def read_rows(
-    location: str, path: str, columns: Sequence[str], published: PublishedFile | None = None
-) -> list[dict[str, object]]:
-    """Read all rows of a small file below the location, after its footer was checked if it was `published`."""
-    rows: list[dict[str, object]] = read_file(location, path, columns, published).to_pylist()
-    return rows
-
-
-def read_file(location: str, path: str, columns: Sequence[str], published: PublishedFile | None = None) -> pa.Table:
-    """As `read_rows`, as Arrow; without the columns that the file does not have."""
-    with opened_parquet(location, path, published) as parquet:
-        return parquet.read(columns=list(columns), use_threads=False)
-
-
-@contextmanager
-def opened_parquet(location: str, path: str, published: PublishedFile | None = None) -> Iterator[pq.ParquetFile]:
-    """Open a file below the location, after its footer was checked if it was `published`."""
-    # Read in this thread only. With delta-rs's own conversion to Arrow, Arrow's threads hold Python objects, and one in
-    # 25 processes that ended right after it was aborted.
-    with file_opener(location)(path) as file:
-        footer = None if published is None else check_footer(file, f"{location}/{path}", published)
-        metadata = None if footer is None else footer_metadata(footer)
-        with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
-            yield parquet
-
-
-def _open_local(path: str) -> pa.NativeFile:
-    checksums = find_checksums(path)
-    if checksums is None:
-        return fs.LocalFileSystem().open_input_file(path)
-    return pa.PythonFile(CheckedFile(checksums), mode="r")
