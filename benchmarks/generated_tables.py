@@ -23,7 +23,7 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.delta.data_files import LEAST_ROW_GROUP_ROWS
+from coldlog.tables.delta.files.data_files import LEAST_ROW_GROUP_ROWS
 from coldlog.tables.delta.warehouse import Warehouse
 
 FIRST_MS = 1_700_000_000_000

@@ -37,12 +37,12 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
-from coldlog.tables.delta.data_files import DataFile
+from coldlog.tables.delta.files.data_files import DataFile
+from coldlog.tables.delta.files.table_files import list_table_files, read_whole_file, table_state
 from coldlog.tables.delta.plain_commit import commit_files, commit_rearranged, commit_rows, write_file
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.small_table import SmallTable
-from coldlog.tables.delta.table_files import list_table_files, read_whole_file, table_state
 
 REAL_PARTITIONS, SEGMENTS_A_PARTITION = 10, 1_000
 _FILE_ROWS = 25_000

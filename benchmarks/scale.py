@@ -25,7 +25,7 @@ from coldlog.indexing.builds.build_work import survey_builds
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.table_files import open_table
+from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.warehouse import Warehouse
 
 _SEGMENTS_A_PARTITION = 100

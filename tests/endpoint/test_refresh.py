@@ -9,7 +9,7 @@ import confluent_kafka
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.files.table_files import list_table_files
 from endpoint.conftest import serving
 from endpoint.raw_client import connected, fetch, list_offsets
 from staged_archive import START_MS, STREAMED, STREAMED_LATER, show_stage

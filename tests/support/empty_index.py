@@ -8,7 +8,7 @@ import pyarrow as pa
 from coldlog.lookups.questions import Questions
 from coldlog.lookups.served_index import ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import NEWEST_VERSION
-from coldlog.tables.delta.table_files import ColumnRanges, TableFiles
+from coldlog.tables.delta.files.table_files import ColumnRanges, TableFiles
 
 
 def empty_index() -> ServedIndex:

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta import plain_commit
+from coldlog.tables.delta.files.parquet_files import read_rows
 from coldlog.tables.delta.log_files import LogFiles, open_log
-from coldlog.tables.delta.parquet_files import read_rows
 
 PACKED = Path(__file__).parents[1] / "golden" / "warehouses" / "2026-11-24.tar.gz"
 

@@ -144,7 +144,7 @@ def _check_archive(settings: Settings) -> str:
 def _check_tables(settings: Settings) -> str:
     from coldlog.lookups.served_index import list_warehouse_files
     from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-    from coldlog.tables.delta.table_files import NoTableError
+    from coldlog.tables.delta.files.table_files import NoTableError
     from coldlog.tables.table_rows import read_table
 
     try:

@@ -18,7 +18,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES, Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from coldlog.tables.delta.table_files import TableFiles, read_file_rows
+from coldlog.tables.delta.files.table_files import TableFiles, read_file_rows
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import MaintenanceSummary
 

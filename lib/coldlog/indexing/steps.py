@@ -29,7 +29,7 @@ from coldlog.runtime.open_layout import decode_limits, s3_options
 from coldlog.tables.definitions.discrepancies import Severity
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
-from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, read_log_start_offsets
 from coldlog.upkeep.reconcile import ReconcileSummary, reconcile

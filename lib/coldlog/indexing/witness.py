@@ -49,10 +49,10 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
+from coldlog.tables.delta.files.table_files import list_table_files, read_if_small, read_whole_file, table_state
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, table_location
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.small_table import SmallTable
-from coldlog.tables.delta.table_files import list_table_files, read_if_small, read_whole_file, table_state
 from coldlog.tables.delta.table_storage import delta_storage_options
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts
 

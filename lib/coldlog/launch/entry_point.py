@@ -79,8 +79,8 @@ def require_warehouse(job: PlainJob) -> None:
     """Open the warehouse; as `first` of a job that changes its tables, it refuses a `warehouse.uri` without tables, or
     at which nothing can be written, before Spark starts. Without it, such a job would make new tables there."""
     from coldlog.tables.definitions.segments import SEGMENTS
+    from coldlog.tables.delta.files.table_files import open_table
     from coldlog.tables.delta.locations import table_location
-    from coldlog.tables.delta.table_files import open_table
     from coldlog.tables.delta.table_storage import require_reachable
     from coldlog.tables.leases.warehouse_lock import require_writable
 

@@ -44,10 +44,10 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.delta.files.table_files import NoTableError, TableFiles, is_newest, list_table_files, no_files
+from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.table_files import NoTableError, TableFiles, is_newest, list_table_files, no_files
-from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 _END = np.iinfo(np.int64).max
 _KEPT_BYTES = 160 << 20

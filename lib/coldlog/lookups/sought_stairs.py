@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.lookups.index_rows import NOTHING, IndexRows, Int64s
-from coldlog.tables.delta.table_reader import PartRange
+from coldlog.tables.delta.files.table_reader import PartRange
 
 _END = np.iinfo(np.int64).max
 

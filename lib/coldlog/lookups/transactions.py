@@ -21,10 +21,10 @@ from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTx
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files
+from coldlog.tables.delta.files.table_reader import KeptParts, TableReader, Within
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
-from coldlog.tables.delta.table_reader import KeptParts, TableReader, Within
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _KEEP_BYTES = 64 << 20

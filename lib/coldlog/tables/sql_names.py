@@ -10,10 +10,10 @@ from coldlog.errors import UsageError
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.delta_log import stored_column_names
-from coldlog.tables.delta.file_checksums import damaged
+from coldlog.tables.delta.files.file_checksums import damaged
+from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.log_check import LOG_FOLDER
-from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.delta.warehouse import Warehouse
 
 DATABASE = "coldlog"

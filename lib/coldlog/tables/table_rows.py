@@ -20,8 +20,8 @@ def read_table(
     A table that an older release did not have is empty if the others are there.
     """
     from coldlog.tables.delta.as_of import find_moment_without_spark
+    from coldlog.tables.delta.files.table_files import list_table_files, read_file_rows
     from coldlog.tables.delta.locations import table_location
-    from coldlog.tables.delta.table_files import list_table_files, read_file_rows
 
     values = values or {}
     uri = settings.warehouse_uri

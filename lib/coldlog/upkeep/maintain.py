@@ -31,10 +31,10 @@ from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.files.table_files import NoTableError, commit_ms, list_table_files, read_file_rows
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.row_edits import Key, Row, key_of
-from coldlog.tables.delta.table_files import NoTableError, commit_ms, list_table_files, read_file_rows
 from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.sorted_files import SORTED_TABLES, join_files, sort_files

@@ -38,8 +38,8 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
+from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.manifest import MANIFEST_FOLDER
-from coldlog.tables.delta.table_files import list_table_files
 from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.upkeep.table_places import TablePlace, open_table_place
 from coldlog.upkeep.verify import verify_tables

@@ -19,8 +19,8 @@ import pyarrow as pa
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.files.table_files import read_whole_file
 from coldlog.tables.delta.plain_commit import commit_rearranged, write_file
-from coldlog.tables.delta.table_files import read_whole_file
 from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
 

@@ -37,12 +37,12 @@ from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import open_s3_writer
 from coldlog.errors import RetriableError
-from coldlog.tables.delta.file_checksums import checksums_path, damaged
+from coldlog.tables.delta.files.file_checksums import checksums_path, damaged
+from coldlog.tables.delta.files.parquet_files import opening
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.manifest import at_once
-from coldlog.tables.delta.parquet_files import opening
 from coldlog.tables.delta.table_storage import open_delta
 
 _SUFFIX = ".parquet"

@@ -26,11 +26,8 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.tier.tier_partitions import TIER_PARTITIONS
 from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
-from coldlog.tables.delta.file_checksums import check_file
-from coldlog.tables.delta.locations import local_folder, plain_location
-from coldlog.tables.delta.log_check import LOG_FOLDER
-from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.parquet_files import (
+from coldlog.tables.delta.files.file_checksums import check_file
+from coldlog.tables.delta.files.parquet_files import (
     Opener,
     PublishedFile,
     TableFile,
@@ -38,7 +35,10 @@ from coldlog.tables.delta.parquet_files import (
     file_opener,
     opening,
 )
-from coldlog.tables.delta.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.files.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.locations import local_folder, plain_location
+from coldlog.tables.delta.log_check import LOG_FOLDER
+from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 
 _WITHOUT_SPARK = (
     TIER_PARTITIONS,

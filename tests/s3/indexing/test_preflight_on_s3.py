@@ -21,10 +21,10 @@ from coldlog.runtime.job import PlainJob
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.run_rows import now_ms, read_newest_run
-from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.leases.lease_objects import COMMITS_PER_LEASE
 from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, take_lease
 from coldlog.tables.leases.warehouse_lock import writing

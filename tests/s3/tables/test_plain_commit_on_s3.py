@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.delta.parquet_files import read_rows
+from coldlog.tables.delta.files.parquet_files import read_rows
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_storage import delta_storage_options

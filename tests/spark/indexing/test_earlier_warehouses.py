@@ -16,8 +16,8 @@ from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.files.table_files import PUBLISH_APPLICATION
 from coldlog.tables.delta.manifest import NUMBERED_TABLES
-from coldlog.tables.delta.table_files import PUBLISH_APPLICATION
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
 from kafka_sample import KAFKA_SAMPLE

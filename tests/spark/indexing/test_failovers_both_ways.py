@@ -22,7 +22,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.table_files import list_table_files, read_file_rows
+from coldlog.tables.delta.files.table_files import list_table_files, read_file_rows
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import log_segments_source
 from kafka_clusters import CLUSTERS, true_lines

@@ -38,9 +38,9 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
-from coldlog.tables.delta.table_files import open_table
 from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.system_clock import SystemClock

@@ -34,7 +34,7 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables

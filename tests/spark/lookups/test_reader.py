@@ -32,7 +32,7 @@ from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.delta.file_checksums import write_checksums
+from coldlog.tables.delta.files.file_checksums import write_checksums
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_tables import forget_published
 from golden_warehouse import (

@@ -20,7 +20,7 @@ from coldlog.model.states import IsolationLevel
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.table_files import list_table_files
+from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import HookedLayout, fetch_all, open_fetcher_over
 from virtual_clock import VirtualClock

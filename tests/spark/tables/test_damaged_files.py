@@ -19,7 +19,7 @@ from coldlog.runtime.spark_failures import explain_failure
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.delta.file_checksums import checksums_path
+from coldlog.tables.delta.files.file_checksums import checksums_path
 from coldlog.tables.delta.log_check import create_checkpoint
 from coldlog.tables.delta.warehouse import Warehouse
 from damaged_tables import (

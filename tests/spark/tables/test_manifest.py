@@ -20,6 +20,7 @@ from coldlog.records.source.archived_log import list_source_files
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta import manifest
+from coldlog.tables.delta.files.table_files import PUBLISH_APPLICATION, TableFiles
 from coldlog.tables.delta.manifest import (
     HELD_TABLES,
     NUMBERED_TABLES,
@@ -29,7 +30,6 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
 )
 from coldlog.tables.delta.publish_manifest import publish_manifest
-from coldlog.tables.delta.table_files import PUBLISH_APPLICATION, TableFiles
 from coldlog.tables.delta.warehouse import Warehouse
 from golden_warehouse import golden_queries
 

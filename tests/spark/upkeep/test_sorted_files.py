@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.files.table_files import read_if_small
 from coldlog.tables.delta.row_edits import Row
-from coldlog.tables.delta.table_files import read_if_small
 from coldlog.tables.delta.table_storage import open_delta
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep import sorted_files

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.delta.file_checksums import checksums_path
+from coldlog.tables.delta.files.file_checksums import checksums_path
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange

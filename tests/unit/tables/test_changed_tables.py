@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coldlog.errors import ColdlogError, RetriableError
+from coldlog.tables.delta.files.parquet_files import PublishedFile
+from coldlog.tables.delta.files.table_files import ColumnRanges, TableFiles
 from coldlog.tables.delta.manifest import Manifest, PublishedTable, hold
-from coldlog.tables.delta.parquet_files import PublishedFile
-from coldlog.tables.delta.table_files import ColumnRanges, TableFiles
 from coldlog.tables.delta.table_storage import storage_error
 
 NO_RANGES = ColumnRanges(minima={}, maxima={}, count=2)

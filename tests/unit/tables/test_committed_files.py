@@ -11,7 +11,7 @@ import pytest
 
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.delta.data_files import DataFile, DataFileWriter
+from coldlog.tables.delta.files.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files, commit_rows
 from coldlog.tables.delta.row_edits import RowChange

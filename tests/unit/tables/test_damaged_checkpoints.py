@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.delta.table_files import open_table
+from coldlog.tables.delta.files.table_files import open_table
 
 
 def test_flipped_sign_of_a_size_is_damage_of_the_log(tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from coldlog.errors import ColdlogError
-from coldlog.tables.delta.file_checksums import CheckedFile, check_file, checksums_path, find_checksums, write_checksums
+from coldlog.tables.delta.files.file_checksums import (
+    CheckedFile,
+    check_file,
+    checksums_path,
+    find_checksums,
+    write_checksums,
+)
 
 (PACKED,) = (Path(__file__).parents[2] / "golden" / "warehouses").glob("*.tar.gz")
 SIZES = (0, 1, 511, 512, 513, 5_000)

@@ -10,10 +10,10 @@ import pytest
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.job_runs import JOB_RUNS
+from coldlog.tables.delta.files.table_files import list_table_files, open_table
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
-from coldlog.tables.delta.table_files import list_table_files, open_table
 from coldlog.tables.delta.table_storage import keeping_tables_open, open_newest
 from job_runs_table import log_path, race_commit, rows_of, run_row, unpack_job_runs
 

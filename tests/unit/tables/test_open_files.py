@@ -13,10 +13,10 @@ from deltalake import write_deltalake
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.delta.file_checksums import CheckedFile, write_checksums
-from coldlog.tables.delta.parquet_files import read_file
-from coldlog.tables.delta.table_files import list_table_files
-from coldlog.tables.delta.table_reader import KeptParts, TableReader
+from coldlog.tables.delta.files.file_checksums import CheckedFile, write_checksums
+from coldlog.tables.delta.files.parquet_files import read_file
+from coldlog.tables.delta.files.table_files import list_table_files
+from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 
 FILES = 40
 COLUMNS = LOG_START_OFFSETS.column_names

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldlog.errors import ColdlogError
-from coldlog.tables.delta.partition_rows import WantedPartitions, greatest_of_row_groups, read_partition_rows
+from coldlog.tables.delta.files.partition_rows import WantedPartitions, greatest_of_row_groups, read_partition_rows
 
 _SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("added", pa.string())])
 _STORED = pa.schema([_SCHEMA.field(name) for name in ("topic", "partition", "offset")])

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.delta.file_checksums import check_file, checksums_path, find_checksums
+from coldlog.tables.delta.files.file_checksums import check_file, checksums_path, find_checksums
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
 from coldlog.tables.delta.row_edits import RowChange

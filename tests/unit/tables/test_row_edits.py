@@ -13,10 +13,10 @@ import pytest
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.data_files import DataFileWriter
+from coldlog.tables.delta.files.data_files import DataFileWriter
+from coldlog.tables.delta.files.table_files import read_if_small
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import Key, Row, RowMerge, RowRemoval
-from coldlog.tables.delta.table_files import read_if_small
 from job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 NEWEST = 2

@@ -9,10 +9,10 @@ import pytest
 
 from coldlog.tables.definitions.job_runs import JOB_RUNS, JOBS_BESIDE_WRITERS
 from coldlog.tables.delta import run_rows
+from coldlog.tables.delta.files.table_files import TableFiles, read_file_rows
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.run_rows import read_newest_run
-from coldlog.tables.delta.table_files import TableFiles, read_file_rows
 from job_runs_table import run_row, unpack_job_runs
 
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from coldlog.errors import RetriableError
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.delta.file_checksums import write_checksums
+from coldlog.tables.delta.files.file_checksums import write_checksums
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange

@@ -22,7 +22,7 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.indexing.builds.encoded_rows import COMMON_COLUMNS, DROPPED, OUTCOME, payload_schema, read_payloads
 from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, OutcomeKind
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from coldlog.tables.delta.data_files import DataFile, DataFileWriter, writing_temporary_files
+from coldlog.tables.delta.files.data_files import DataFile, DataFileWriter, writing_temporary_files
 from coldlog.tiering.rules.throttled_reads import ThrottledReads
 
 ANSWER_DDL = "table_name STRING, payload BINARY"

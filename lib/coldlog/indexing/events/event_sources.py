@@ -32,9 +32,9 @@ from coldlog.errors import ArchiveError, ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.digests import digest_of
 from coldlog.tables.delta import warehouse_reads
+from coldlog.tables.delta.files.table_files import commit_ms
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.table_files import commit_ms
 from coldlog.tables.delta.table_storage import open_delta
 
 RAW_SCHEMA = pa.schema(

@@ -21,9 +21,9 @@ from coldlog.errors import ColdlogError
 from coldlog.indexing.events.event_rows import COMPARED_HERE, EVENTS_HERE, LOST
 from coldlog.tables.definitions.metadata_positions import METADATA_POSITIONS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.delta.files.table_files import table_state
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.small_table import SmallTable
-from coldlog.tables.delta.table_files import table_state
 from coldlog.tables.delta.warehouse import Warehouse
 
 _PLACE = ("metadata_partition", "metadata_offset")

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from coldlog.brokers.kafka_client import Cluster
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS, required_integer
+from coldlog.tables.delta.files.table_files import list_table_files, read_whole_file
 from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.row_edits import Row
-from coldlog.tables.delta.table_files import list_table_files, read_whole_file
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, ask_brokers
 from coldlog.tiering.expiry.tier_partitions import TierPartitions

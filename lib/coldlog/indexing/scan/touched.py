@@ -18,8 +18,8 @@ from coldlog.indexing.scan.due_listings import EVENT_DRIVEN_COLUMNS, event_drive
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.files.table_files import list_table_files, read_whole_file
 from coldlog.tables.delta.small_table import Row, SmallTable
-from coldlog.tables.delta.table_files import list_table_files, read_whole_file
 from coldlog.tables.delta.warehouse import Warehouse
 
 _MOST_PARTITIONS = 1_000

@@ -30,9 +30,9 @@ from coldlog.records.source.archived_log import (
     undecided_offsets,
 )
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.delta.files.table_files import TableFiles, list_table_files
+from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.table_files import TableFiles, list_table_files
-from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 _KEPT_SEGMENTS = 200_000
 """Each takes one or two KiB."""

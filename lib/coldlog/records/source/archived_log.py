@@ -26,9 +26,9 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
 from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files
+from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
-from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
-from coldlog.tables.delta.table_reader import KeptParts, TableReader
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -19,8 +19,8 @@ from coldlog.errors import UsageError
 from coldlog.runtime.console import human_timestamp
 from coldlog.runtime.timestamps import timestamp_from_text
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.delta.files.table_files import commit_ms, open_table
 from coldlog.tables.delta.locations import table_location
-from coldlog.tables.delta.table_files import commit_ms, open_table
 
 _VERSION = re.compile(r"v([0-9]+)")
 

@@ -24,8 +24,8 @@ from coldlog.errors import UsageError
 from coldlog.runtime.late_session import is_late
 from coldlog.runtime.spark_failures import LOG_IS_DAMAGED, explain_failure
 from coldlog.tables.delta.as_of import Commit
-from coldlog.tables.delta.data_files import DataFile
-from coldlog.tables.delta.file_checksums import checksums_path, damaged
+from coldlog.tables.delta.files.data_files import DataFile
+from coldlog.tables.delta.files.file_checksums import checksums_path, damaged
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, plain_location
 from coldlog.tables.delta.log_check import LOG_FOLDER
 from coldlog.tables.delta.log_files import open_log

@@ -27,7 +27,7 @@ from itertools import islice
 from deltalake import DeltaTable
 
 from coldlog.errors import ColdlogError
-from coldlog.tables.delta.file_checksums import check_file, checksums_path, damaged, write_checksums
+from coldlog.tables.delta.files.file_checksums import check_file, checksums_path, damaged, write_checksums
 from coldlog.tables.delta.locations import local_folder
 
 LOG_FOLDER = "_delta_log"

@@ -20,7 +20,7 @@ from coldlog.archive.stores.local_writer import sync_directory, write_all
 from coldlog.archive.stores.s3_environment import s3_client
 from coldlog.archive.stores.s3_failures import S3Target, error_for, status_of
 from coldlog.errors import RetriableError
-from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
+from coldlog.tables.delta.files.file_checksums import checksums_path, write_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import LOG_FOLDER
 

@@ -34,11 +34,11 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
-from coldlog.tables.delta.file_checksums import RESTORE, damaged
+from coldlog.tables.delta.files.file_checksums import RESTORE, damaged
+from coldlog.tables.delta.files.parquet_files import Opener, PublishedFile, check_footer, file_opener, opening
+from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_files
-from coldlog.tables.delta.parquet_files import Opener, PublishedFile, check_footer, file_opener, opening
-from coldlog.tables.delta.table_files import TableFiles, is_newest, list_table_files
 
 MANIFEST_FOLDER = "_manifest"
 NUMBERED_TABLES: tuple[TableDefinition, ...] = (SEGMENTS, PARTITION_METADATA)

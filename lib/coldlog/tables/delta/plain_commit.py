@@ -31,12 +31,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.data_files import DataFile, DataFileWriter
+from coldlog.tables.delta.files.data_files import DataFile, DataFileWriter
+from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
 from coldlog.tables.delta.row_edits import Change, ChangePlan, Row, plan_change
-from coldlog.tables.delta.table_files import open_table
 
 Action = dict[str, Any]
 

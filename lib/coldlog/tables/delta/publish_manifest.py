@@ -13,6 +13,8 @@ from typing import Any
 from coldlog.errors import RetriableError
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.delta_log import add_files
+from coldlog.tables.delta.files.parquet_files import PublishedFile, file_opener, read_footer
+from coldlog.tables.delta.files.table_files import PUBLISH_APPLICATION, TableFiles
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.log_files import LogFiles
 from coldlog.tables.delta.manifest import (
@@ -27,9 +29,7 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
     write_manifest,
 )
-from coldlog.tables.delta.parquet_files import PublishedFile, file_opener, read_footer
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files
-from coldlog.tables.delta.table_files import PUBLISH_APPLICATION, TableFiles
 from coldlog.tables.delta.warehouse import Warehouse
 
 _ATTEMPTS = 1000

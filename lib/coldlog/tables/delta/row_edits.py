@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.partition_rows import WantedPartitions, read_partition_rows
-from coldlog.tables.delta.table_files import read_whole_file
+from coldlog.tables.delta.files.partition_rows import WantedPartitions, read_partition_rows
+from coldlog.tables.delta.files.table_files import read_whole_file
 
 Row = dict[str, Any]
 _MOST_KEYS = 1_000_000

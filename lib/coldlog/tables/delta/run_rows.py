@@ -21,10 +21,10 @@ from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.console import Console
 from coldlog.runtime.settings import Settings
 from coldlog.tables.definitions.job_runs import JOB_RUNS, JOBS_BESIDE_WRITERS, RunOutcome
+from coldlog.tables.delta.files.table_files import ColumnRanges, NoTableError, list_table_files, read_file_rows
 from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import Row, RowChange
-from coldlog.tables.delta.table_files import ColumnRanges, NoTableError, list_table_files, read_file_rows
 
 
 def now_ms() -> int:

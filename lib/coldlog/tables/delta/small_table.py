@@ -35,9 +35,9 @@ from coldlog.archive.stores.s3_environment import s3_client
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.delta.files.parquet_files import read_rows
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, spark_uri
 from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.parquet_files import read_rows
 from coldlog.tables.delta.table_storage import delta_storage_options, open_delta, storage_error
 
 Row = dict[str, object]

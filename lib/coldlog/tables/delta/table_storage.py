@@ -27,7 +27,7 @@ from coldlog.archive.stores.s3_failures import S3Target, answer_within, error_fo
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from coldlog.runtime.opened_here import check_delta_rs
 from coldlog.runtime.setting_uris import require_same_place
-from coldlog.tables.delta.file_checksums import damaged
+from coldlog.tables.delta.files.file_checksums import damaged
 from coldlog.tables.delta.locations import bucket_and_prefix
 from coldlog.tables.delta.log_check import LOG_FOLDER, checking_once
 from coldlog.tables.delta.log_files import LogFiles, open_log

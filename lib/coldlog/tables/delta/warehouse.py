@@ -33,16 +33,16 @@ from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta import warehouse_reads
-from coldlog.tables.delta.data_files import DataFile
 from coldlog.tables.delta.delta_log import (
     add_files,
     stored_column_names,
 )
-from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files, commit_rows, create_table
-from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, RowRemoval
-from coldlog.tables.delta.table_files import (
+from coldlog.tables.delta.files.data_files import DataFile
+from coldlog.tables.delta.files.table_files import (
     list_table_files,
 )
+from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files, commit_rows, create_table
+from coldlog.tables.delta.row_edits import Change, Row, RowChange, RowMerge, RowRemoval
 from coldlog.tables.delta.warehouse_reads import TABLES_AT_ONCE, WarehouseReads
 from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, WarehouseLease

@@ -34,18 +34,18 @@ from coldlog.tables.delta.delta_log import (
     newest_version,
     unnamed_damage,
 )
-from coldlog.tables.delta.file_checksums import damaged
-from coldlog.tables.delta.locations import spark_uri
-from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_path
-from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
-from coldlog.tables.delta.row_edits import Key, Row
-from coldlog.tables.delta.table_files import (
+from coldlog.tables.delta.files.file_checksums import damaged
+from coldlog.tables.delta.files.table_files import (
     NoTableError,
     greatest_in_file,
     list_table_files,
     read_file_rows,
     read_if_small,
 )
+from coldlog.tables.delta.locations import spark_uri
+from coldlog.tables.delta.log_check import LOG_FOLDER, check_log, newest_commit_path
+from coldlog.tables.delta.manifest import HELD_TABLES, NUMBERED_TABLES, check_published
+from coldlog.tables.delta.row_edits import Key, Row
 
 FEW_ROWS = 1_000
 """So many are read and written in this process: Spark's planning takes longer."""

@@ -22,16 +22,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coldlog.errors import UsageError
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
-from coldlog.tables.delta.log_check import check_log
-from coldlog.tables.delta.log_files import open_log
-from coldlog.tables.delta.parquet_files import PublishedFile, opened_parquet, read_file, read_rows
-from coldlog.tables.delta.partition_rows import (
+from coldlog.tables.delta.files.parquet_files import PublishedFile, opened_parquet, read_file, read_rows
+from coldlog.tables.delta.files.partition_rows import (
     WantedPartitions,
     greatest_of_row_groups,
     in_schema,
     read_partition_rows,
 )
+from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
+from coldlog.tables.delta.log_check import check_log
+from coldlog.tables.delta.log_files import open_log
 from coldlog.tables.delta.table_storage import open_delta, open_newest, require_reachable, storage_error
 
 Bounds = npt.NDArray[Any]

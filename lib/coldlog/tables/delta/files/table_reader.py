@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyarrow.parquet import FileMetaData
 
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.file_checksums import damaged
-from coldlog.tables.delta.parquet_files import TableFile, check_footer, file_opener
-from coldlog.tables.delta.table_files import ColumnRanges, TableFiles, column_ranges
+from coldlog.tables.delta.files.file_checksums import damaged
+from coldlog.tables.delta.files.parquet_files import TableFile, check_footer, file_opener
+from coldlog.tables.delta.files.table_files import ColumnRanges, TableFiles, column_ranges
 from coldlog.tables.delta.table_storage import storage_error
 
 _Decoded = TypeVar("_Decoded")

@@ -27,7 +27,7 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import open_s3_writer
 from coldlog.errors import RetriableError
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.delta.file_checksums import checksums_path, write_checksums
+from coldlog.tables.delta.files.file_checksums import checksums_path, write_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix
 
 _ROW_GROUP_ROWS = 1 << 20

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
-from coldlog.tables.delta.parquet_files import opened_parquet
+from coldlog.tables.delta.files.parquet_files import opened_parquet
 from coldlog.tables.delta.table_storage import storage_error
 
 _PLACE = ("topic", "partition")

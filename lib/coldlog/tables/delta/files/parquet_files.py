@@ -19,7 +19,7 @@ from crc32c import crc32c
 from pyarrow import fs
 
 from coldlog.archive.stores.s3_environment import shared_s3_file_system
-from coldlog.tables.delta.file_checksums import CheckedFile, damaged, find_checksums
+from coldlog.tables.delta.files.file_checksums import CheckedFile, damaged, find_checksums
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.table_storage import storage_error
 
