@@ -3,8 +3,8 @@
     coldlog problems
     coldlog problems orders --severity error --json
 
-These are discrepancies, objects in quarantine, directories that could not be listed, and gaps, as of the last run. The
-view coldlog.archive_problems (SQL) also lists events of the metadata topic that are lost or unreadable.
+These are discrepancies, objects in quarantine, events of the metadata topic that are lost or unreadable, directories
+that could not be listed, and gaps, as of the last run. The view coldlog.archive_problems (SQL) lists the same.
 Exit codes: 0, 1 if a problem is an error, 2 for wrong arguments.
 """
 
@@ -34,7 +34,7 @@ _ADVICE = {
 }
 _RESTORE = f"restore the object; the next run reads a rewritten log again; for other objects {_RETRY}"
 _RESTORE_EVENTS = "restore the object; the next run reads it again"
-_OTHER_KINDS = ("offset_gap", "not_listed")
+_OTHER_KINDS = ("offset_gap", "not_listed", "event_unreadable", "events_lost", "segment_not_found")
 _READABLE = {"quarantined", "pending"}
 
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """List the problems."""
     _check_kind(arguments.kind)
     settings, values = prepare(arguments), wanted(arguments)
-    problems = [*_discrepancies(settings, values), *_gaps(settings, values)]
+    problems = [*_discrepancies(settings, values), *_gaps(settings, values), *_of_events(settings, values)]
     known = {tuple(row[name] for name in _SEGMENT) for row in problems if row["kind"] == "size_differs"}
     problems += _quarantined(settings, values, known)
     if not values:
@@ -158,6 +158,12 @@ def _gap(place: dict[str, Any], start: int, following: dict[str, Any]) -> dict[s
         "advice": "restore the segments that had them or copy them again, unless they were compacted away",
         "first_seen_ms": None,
     }
+
+
+def _of_events(settings: Settings, values: dict[str, object]) -> Rows:
+    from coldlog.command.event_problems import event_problems
+
+    return [row for row in event_problems(settings) if all(row[name] == value for name, value in values.items())]
 
 
 def _unlisted(settings: Settings) -> Rows:
