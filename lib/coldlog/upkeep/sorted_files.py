@@ -5,6 +5,9 @@ A run that works on some partitions reads and rewrites the files that have rows 
 that came since, in any order, are few: maintenance joins them, and sorts the whole table again when they are a tenth of
 it. So a row is sorted some ten times while its table grows tenfold.
 
+In `segments`, rows of segments that are gone have files of their own. Retention adds to them every day, and nothing
+changes them, so a run that changes other rows of the same partitions need not write them again.
+
 Other tables that are small are one file. Spark joins the files of larger ones.
 """
 
@@ -15,12 +18,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
+from coldlog.model.states import IndexStatus
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.files.table_files import read_whole_file
 from coldlog.tables.delta.plain_commit import commit_rearranged, write_file
+from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -31,15 +38,19 @@ SORTED_HERE = 250_000
 """So many rows are sorted in this process, with up to half a gigabyte."""
 _JOINED_BYTES = 64 << 20
 _LARGE_SHARE = 10
+_STATUS, _GONE = "index_status", IndexStatus.GONE.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
+    """`is_gone`: whether all rows are of segments that are gone; None if only some are, or if it is not known."""
+
     path: str
     rows: int
     size_bytes: int
     first: tuple[Any, Any]
     last: tuple[Any, Any]
+    is_gone: bool | None
 
 
 def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
@@ -51,10 +62,12 @@ def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
     files = _list_files(location, table)
     if files is None:
         return False
-    recent = _out_of_order(files)
+    mixed = [file for file in files if file.is_gone is None]
+    recent = [*mixed, *(file for each in (True, False) for file in _out_of_order(_alike(files, each)))]
     total, recent_rows = (sum(file.rows for file in each) for each in (files, recent))
     chosen = files if recent_rows * _LARGE_SHARE > total else recent
-    if len(_out_of_order(chosen)) < 2 and all(file.rows <= FILE_ROWS for file in recent):
+    is_joined = all(len(_out_of_order(_alike(chosen, each))) < 2 for each in (True, False))
+    if is_joined and not mixed and all(file.rows <= FILE_ROWS for file in recent):
         return True
     if sum(file.rows for file in chosen) > SORTED_HERE:
         _sort_in_tasks(warehouse, table, total)
@@ -81,9 +94,36 @@ def _replace(warehouse: Warehouse, table: TableDefinition, files: Sequence[_File
     location = warehouse.data_location(table)
     pieces = [read_whole_file(location, file.path, table) for file in files]
     rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in table.clustered_by])
-    written = [write_file(location, table, rows.slice(at, file_rows)) for at in range(0, rows.num_rows, file_rows)]
+    written = [
+        write_file(location, table, part.slice(at, file_rows))
+        for part in (_apart(rows) if table in SORTED_TABLES else (rows,))
+        for at in range(0, part.num_rows, file_rows)
+    ]
     with warehouse.commits() as transaction:
         return commit_rearranged(location, table, [file.path for file in files], written, transaction)
+
+
+def _apart(rows: pa.Table) -> tuple[pa.Table, ...]:
+    """Return the rows of segments that are gone, and the others."""
+    if _STATUS not in rows.column_names:
+        return (rows,)
+    is_gone = pc.equal(rows[_STATUS], _GONE)
+    return rows.filter(is_gone), rows.filter(pc.invert(is_gone))
+
+
+def _is_gone(file: Row, table: TableDefinition) -> bool | None:
+    """Tell by the statistics of a file whether all rows are of segments that are gone."""
+    if _STATUS not in table.column_names:
+        return False
+    least, greatest = file.get(f"min.{_STATUS}"), file.get(f"max.{_STATUS}")
+    if None in (least, greatest):
+        return None
+    # No status is less.
+    return least == greatest == _GONE or (None if least == _GONE else False)
+
+
+def _alike(files: Sequence[_File], is_gone: bool) -> list[_File]:
+    return [file for file in files if file.is_gone is is_gone]
 
 
 def _list_files(location: str, table: TableDefinition) -> list[_File] | None:
@@ -95,7 +135,14 @@ def _list_files(location: str, table: TableDefinition) -> list[_File] | None:
             return None
         if row["num_records"]:
             found.append(
-                _File(path=row["path"], rows=row["num_records"], size_bytes=row["size_bytes"], first=first, last=last)
+                _File(
+                    path=row["path"],
+                    rows=row["num_records"],
+                    size_bytes=row["size_bytes"],
+                    first=first,
+                    last=last,
+                    is_gone=_is_gone(row, table),
+                )
             )
     return found
 
@@ -120,9 +167,11 @@ def _by_end(file: _File) -> tuple[Any, ...]:
 def _sort_in_tasks(warehouse: Warehouse, table: TableDefinition, total: int) -> None:
     """Sort the whole table with Spark, which replaces its files in one commit."""
     files = -(-total // FILE_ROWS)
-    rows = (
-        warehouse.read(table).repartitionByRange(files, *table.clustered_by).sortWithinPartitions(*table.clustered_by)
-    )
+    order = [F.col(name) for name in table.clustered_by]
+    if _STATUS in table.column_names:
+        # The file between the two is split the next time.
+        order.insert(0, F.col(_STATUS) == _GONE)
+    rows = warehouse.read(table).repartitionByRange(files, *order).sortWithinPartitions(*order)
     writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
     with warehouse.commits(), warehouse.encodings(table):
         writer.option("maxRecordsPerFile", FILE_ROWS).save(warehouse.location(table))

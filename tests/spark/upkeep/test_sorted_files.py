@@ -86,6 +86,29 @@ def test_a_partition_is_read_from_few_files(warehouse: Warehouse, monkeypatch: p
     assert _sorted(warehouse) == 0, "nothing is done where all is in order"
 
 
+def test_rows_of_segments_that_are_gone_have_files_of_their_own(warehouse: Warehouse) -> None:
+    """The segments of a partition that are gone are the oldest; every run adds some, and changes others."""
+
+    def run(offset: int) -> None:
+        rows = [_row(at, offset) | {"index_status": "indexed"} for at in range(_PARTITIONS)]
+        if offset >= 3:
+            rows += [_row(at, offset - 3) | {"index_status": "gone"} for at in range(_PARTITIONS)]
+        warehouse.merge(SEGMENTS, rows)
+
+    for first in (0, 8, 16):
+        for offset in range(first, first + 8):
+            run(offset)
+        assert _sorted(warehouse) == 1
+        files = _files(warehouse)
+        statuses = [(file["min.index_status"], file["max.index_status"]) for file in files]
+        assert statuses.count(("indexed", "indexed")) == 1
+        assert set(statuses) == {("indexed", "indexed"), ("gone", "gone")}
+        assert _sorted(warehouse) == 0
+        run(first + 8)
+        gone = {file["path"] for file in files if file["min.index_status"] == "gone"}
+        assert gone < {file["path"] for file in _files(warehouse)}, "what is gone is not written again"
+
+
 def test_few_new_rows_are_joined_and_many_are_sorted_in(warehouse: Warehouse) -> None:
     random = Random(2)
     _append(warehouse, random, 2_000)

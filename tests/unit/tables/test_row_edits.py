@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from coldlog.archive.stores.s3_client import S3Options
+from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.files.data_files import DataFileWriter
-from coldlog.tables.delta.files.table_files import read_if_small
+from coldlog.tables.delta.files.table_files import read_if_small, read_whole_file
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import Key, Row, RowMerge, RowRemoval
 from job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
@@ -104,6 +105,26 @@ def test_files_with_many_rows_stay_as_they_are_if_they_have_none_of_the_keys(
     assert commit_rows(runs, JOB_RUNS, RowRemoval(rows=[{"run_id": "b2"}])) == 0
     del after["b2"]
     assert rows_of(runs) == after
+
+
+def test_only_the_keys_of_a_large_file_without_them_are_read(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _merge(runs, [run_row("c"), run_row("d")]) == 0
+    read = list[Sequence[str] | None]()
+
+    def watched(location: str, path: str, table: TableDefinition, columns: Sequence[str] | None = None) -> pa.Table:
+        read.append(columns)
+        return read_whole_file(location, path, table, columns)
+
+    monkeypatch.setattr("coldlog.tables.delta.row_edits.read_whole_file", watched)
+    assert _merge(runs, [run_row("e")]) == 0
+    assert None in read, "small files are read whole"
+    monkeypatch.setattr("coldlog.tables.delta.row_edits._KEYS_FIRST", 0)
+    read.clear()
+    assert _merge(runs, [run_row("f")]) == 0
+    assert read
+    assert None not in read
+    assert _merge(runs, [run_row("c", outcome="failed")]) == 1
+    assert rows_of(runs)["c"] == run_row("c", outcome="failed")
 
 
 @pytest.mark.parametrize("seed", range(40))

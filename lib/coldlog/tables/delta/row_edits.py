@@ -19,6 +19,8 @@ from coldlog.tables.delta.files.partition_rows import WantedPartitions, read_par
 from coldlog.tables.delta.files.table_files import read_whole_file
 
 Row = dict[str, Any]
+_KEYS_FIRST = 2_000
+"""Of a file with more rows, the keys are read first."""
 _MOST_KEYS = 1_000_000
 """The keys of more rows are not read here: they take a second and 200 MB."""
 Key = tuple[object, ...]
@@ -227,9 +229,13 @@ def plan_change(actions: pa.Table | None, location: str, table: TableDefinition,
     if actions is not None and wanted is not None:
         actions = wanted.files(actions)
     concerned = [] if actions is None else [file for file in actions.to_pylist() if change.may_match(file)]
-    if change.most_read_rows < _row_count(concerned) and not isinstance(change, RowChange):
-        # Most files have none of the keys, which are read in milliseconds.
-        concerned = _files_with_keys(location, table, concerned, change, wanted)
+    if not isinstance(change, RowChange):
+        # Most large files have none of the keys, which are read in milliseconds.
+        few = _KEYS_FIRST if _row_count(concerned) <= change.most_read_rows else 0
+        large = [file for file in concerned if _row_count([file]) > few]
+        with_keys = _files_with_keys(location, table, large, change, wanted)
+        without = {file["path"] for file in large} - {file["path"] for file in with_keys}
+        concerned = [file for file in concerned if file["path"] not in without]
     if _row_count(concerned) > change.most_read_rows:
         return None
     pieces, replaced, changed_count, found = [], [], 0, set[Key]()
