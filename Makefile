@@ -5,8 +5,10 @@ SETUP_PYTHON := $(shell for each in "$$PYTHON" python3.11 python3 python3.12 pyt
 	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$each"; break; }; done)
 export NUMBA_CACHE_DIR := $(CURDIR)/.venv/numba-cache
 ARGUMENTS ?=
-# Test processes, each with a Spark session of its own and some GB of memory; a file is run by one of them.
-WORKERS ?= 2
+# Test processes, each with a Spark session of its own and up to 5 GB of memory; a file is run by one of them. As many as
+# there are processors and room for, but two at least.
+WORKERS ?= $(shell awk -v most="$$(getconf _NPROCESSORS_ONLN 2>/dev/null)" '/^MemAvailable:/ { room = int($$2 / 5e6) } \
+	END { count = room < most ? room : most; print (count > 2 ? count : 2) }' /proc/meminfo 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test test-spark test-system test-broker golden-clusters test-damage test-endpoint test-strangers clients test-cluster \

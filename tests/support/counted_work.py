@@ -20,9 +20,10 @@ CEILINGS = {
     ("tests/spark", "tests/s3"): {"pipelines": 175, "programs": 55},
     ("tests/system",): {"pipelines": 8, "programs": 113},
 }
-"""By the folders of a run: at most so many of each. Each process of pytest-xdist starts some programs at the first file
-that needs them: the system tier starts about 107, Spark's and S3's 46 to 50. Its 151 to 164 pipelines are those of
-worlds that both processes make, or one."""
+"""By the folders of a run with two processes: at most so many of each. Each process of pytest-xdist starts some
+programs at the first file that needs them: the system tier starts about 107, Spark's and S3's 46 to 50. Its 151 to 164
+pipelines are those of worlds that both processes make, or one. More processes may start more."""
+_PROCESSES = 2
 
 COUNTED: Counter[str] = Counter()
 """Of this process; `pytest_testnodedown` adds those of pytest-xdist's."""
@@ -90,8 +91,10 @@ def _excess(config: pytest.Config) -> list[str]:
     if config.option.keyword or config.option.markexpr or config.option.collectonly:
         return []
     folders = tuple(str(Path(each)) for each in config.args)
+    share = max(1, (config.getoption("numprocesses", None) or 1) / _PROCESSES)
+    ceilings = {name: int(ceiling * share) for name, ceiling in CEILINGS.get(folders, {}).items()}
     return [
         f"too many {name}: {COUNTED[name]}, at most {ceiling} (CEILINGS in tests/support/counted_work.py)"
-        for name, ceiling in CEILINGS.get(folders, {}).items()
+        for name, ceiling in ceilings.items()
         if COUNTED[name] > ceiling
     ]
