@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import UnrecognizedObject
 from coldlog.indexing.events.announced_here import EVENT_COLUMNS, SegmentKey, announced_here
@@ -25,9 +26,9 @@ from coldlog.indexing.scan.differences import (
     unrecognized_row,
     write_unrecognized,
 )
-from coldlog.indexing.scan.ended_segments import without_ended
-from coldlog.indexing.scan.listing import LISTED_COLUMNS
+from coldlog.indexing.scan.listing import LISTED_COLUMNS, LISTED_SCHEMA, SEGMENT_COLUMNS
 from coldlog.indexing.scan.lost_announcements import lost_offsets
+from coldlog.indexing.scan.settled_segments import without_settled
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
@@ -42,13 +43,25 @@ _NOT_ANNOUNCED: Row = dict.fromkeys(ANNOUNCED_COLUMNS)
 
 
 class ComparedHere:
-    """The comparison of few segments. `listed` and `differences` are rows of `LISTED_SCHEMA` and of `differences`."""
+    """The comparison of few segments. `listed` and `stored` are those that were compared one by one, `some_stand` says
+    that there are others in both; `unrecognized` are rows of `LISTED_SCHEMA`, `differences` those of `differences`."""
 
-    def __init__(self, warehouse: Warehouse, listed: list[Row], stored: list[Row], differences: list[Row]) -> None:
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        listed: list[Row],
+        stored: list[Row],
+        differences: list[Row],
+        *,
+        some_stand: bool,
+        unrecognized: list[Row],
+    ) -> None:
         self._warehouse = warehouse
         self._listed = listed
         self._stored = stored
         self._differences = differences
+        self._some_stand = some_stand
+        self._unrecognized = unrecognized
 
     @classmethod
     def of(
@@ -58,20 +71,21 @@ class ComparedHere:
         stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS)
         if stored is None or lost_offsets(warehouse):
             return None
-        listed = [row for batch in batches for row in batch.to_pylist()]
-        segments = [row for row in listed if row["unrecognized_name"] is None]
-        events, governed = read_limited_events(warehouse, EVENT_COLUMNS), frozenset[tuple[str, int]]()
-        if events is not None:
-            left = without_ended(stored, events, pa.array([row["segment_id"] for row in segments], pa.string()))
-            stored, events, governed = left.stored, left.events, left.governed
-        announced = announced_here(events, warehouse.partitions)
-        if announced is None or len(stored) > _MOST_ROWS:
+        events = read_limited_events(warehouse, EVENT_COLUMNS)
+        if events is None:
             return None
-        rows = stored.to_pylist()
-        found = differences_here(segments, announced, rows, is_mirror=is_mirror, governed=governed)
+        listed = pa.Table.from_batches(batches, LISTED_SCHEMA)
+        is_segment = pc.is_null(listed["unrecognized_name"])
+        left = without_settled(stored, events, listed.select(SEGMENT_COLUMNS).filter(is_segment))
+        announced = announced_here(left.events, warehouse.partitions)
+        if announced is None or len(left.stored) > _MOST_ROWS:
+            return None
+        segments, rows = left.listed.to_pylist(), left.stored.to_pylist()
+        unrecognized = listed.filter(pc.invert(is_segment)).to_pylist()
+        found = differences_here(segments, announced, rows, is_mirror=is_mirror, governed=left.governed)
         if has_unlisted:
-            found = without_unknown(found, list(filter(_is_unlisted, listed)))
-        return cls(warehouse, listed, rows, found)
+            found = without_unknown(found, list(filter(_is_unlisted, unrecognized)))
+        return cls(warehouse, segments, rows, found, some_stand=left.some_stand, unrecognized=unrecognized)
 
     def forget(self) -> None:
         """Nothing is held elsewhere."""
@@ -82,7 +96,7 @@ class ComparedHere:
 
     def unlisted(self, most: int) -> list[tuple[str, str]]:
         """Names of directories that cannot be listed, in order, and why."""
-        rows = [(row["unrecognized_name"], row["unrecognized_why"]) for row in self._listed if _is_unlisted(row)]
+        rows = [(row["unrecognized_name"], row["unrecognized_why"]) for row in self._unrecognized if _is_unlisted(row)]
         return sorted(rows)[:most]
 
     def lost_count(self) -> int:
@@ -92,6 +106,8 @@ class ComparedHere:
 
     def is_another_archive(self) -> bool:
         """Whether the tables have segments, and none of them is listed."""
+        if self._some_stand:
+            return False
         known = {row["segment_id"] for row in self._stored if row["index_status"] != IndexStatus.GONE.value}
         return bool(known) and known.isdisjoint(row["segment_id"] for row in self._listed)
 
@@ -107,10 +123,9 @@ class ComparedHere:
     def write_unrecognized(self, beside: Sequence[UnrecognizedObject]) -> int:
         """Update `unrecognized_objects` to what is listed and to what is `beside` the directories; count the rows."""
         wanted = {stray.name: unrecognized_row(stray) for stray in beside}
-        for row in self._listed:
-            if row["unrecognized_name"] is not None:
-                values = (row["unrecognized_name"], row["unrecognized_bytes"], row["unrecognized_why"])
-                wanted[values[0]] = dict(zip(("name", "size_bytes", "why"), values, strict=True))
+        for row in self._unrecognized:
+            values = (row["unrecognized_name"], row["unrecognized_bytes"], row["unrecognized_why"])
+            wanted[values[0]] = dict(zip(("name", "size_bytes", "why"), values, strict=True))
         stored = self._warehouse.rows_if_small(UNRECOGNIZED_OBJECTS, UNRECOGNIZED_OBJECTS.column_names)
         if stored is None:
             return write_unrecognized(self._warehouse, self._warehouse.local(UNRECOGNIZED_OBJECTS, wanted.values()))
@@ -121,8 +136,8 @@ class ComparedHere:
 
 
 def _is_unlisted(row: Row) -> bool:
-    """As `IS_UNLISTED`."""
-    return row["unrecognized_name"] is not None and row["topic"] is not None
+    """As `IS_UNLISTED`, of an unrecognized row."""
+    return row["topic"] is not None
 
 
 def differences_here(

@@ -1,4 +1,5 @@
-"""Test that a comparison without the segments that have ended finds the same differences, over rows at random."""
+"""Test that a comparison without the segments that have ended or stand finds the same differences, over rows at
+random."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import pytest
 
 from coldlog.indexing.events.announced_here import EVENT_COLUMNS, fold_events
 from coldlog.indexing.scan.differences_here import STORED_COLUMNS, differences_here
-from coldlog.indexing.scan.ended_segments import without_ended
+from coldlog.indexing.scan.listing import LISTED_SCHEMA, SEGMENT_COLUMNS
+from coldlog.indexing.scan.settled_segments import Compared, without_settled
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
@@ -18,6 +20,9 @@ from coldlog.tables.delta.row_edits import Row
 _LIFE = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
 _EPOCHS = [[{"leader_epoch": epoch, "start_offset": 0}] for epoch in range(2)]
 _OTHER_VALUES: Row = {"state_source": "listing", "index_status": "indexed", "was_copied": False, "is_listed": True}
+_AFTER_BUILDS: tuple[Row, ...] = (
+    {"index_status": "quarantined"}, {"damaged_files": ["x"]}, {"txn_index_empty": False}
+)  # fmt: skip
 _PARTITION_DELETED = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
 
 
@@ -27,8 +32,11 @@ def _key(random: Random, number: int) -> Row:
 
 
 def _states(random: Random) -> list[str]:
-    """Mostly those of a usual life; sometimes one is missing or repeated, or they are out of order."""
+    """Mostly those of a usual life, or of its first half; sometimes one is missing or repeated, or they are out of
+    order."""
     life = list(_LIFE)
+    if random.random() < 0.3:
+        return life[:2]
     if random.random() < 0.25:
         match random.randrange(4):
             case 0:
@@ -91,7 +99,10 @@ def _listed(key: Row, number: int) -> Row:
     return key | {
         "start_offset": number,
         "size_bytes": 10,
-        "objects": [],
+        "objects": [
+            {"kind": "log", "name": f"{number}.log", "size_bytes": 10},
+            {"kind": "offset_index", "name": f"{number}.index", "size_bytes": None},
+        ],
         "missing_kinds": [],
         "log_modified_ms": 1,
         "state": _LIFE[1],
@@ -99,11 +110,37 @@ def _listed(key: Row, number: int) -> Row:
     }
 
 
-def _stored(random: Random, told: list[Row]) -> list[Row]:
-    """The rows that a scan of the first events has left, some of them changed, some by a build."""
-    before = differences_here([], fold_events(told[: -random.choice((1, 20, 400))]), [], is_mirror=False)
+def _other_listing(random: Random, row: Row) -> Row:
+    """The same segment, listed in another way."""
+    log, index = row["objects"]
+    changed = random.choice(
+        (
+            {"size_bytes": None},
+            {"size_bytes": 11},
+            {"log_modified_ms": 2},
+            {"log_modified_ms": None},
+            {"objects": [log]},
+            {"objects": [index, log]},
+            {"objects": [log, index | {"size_bytes": 3}]},
+            {"objects": [log | {"name": "other"}, index]},
+            {"missing_kinds": ["time_index"], "index_status": "incomplete", "state": _LIFE[0]},
+            {"start_offset": row["start_offset"] + 20_000},
+            {"partition": 7},
+        )
+    )
+    return row | changed
+
+
+def _stored(random: Random, told: list[Row], listed: list[Row]) -> list[Row]:
+    """The rows that a scan of the first events has left, some of them changed, most of them by a build."""
+    listed = [_other_listing(random, row) if random.random() < 0.1 else row for row in listed]
+    before = differences_here(listed, fold_events(told[: -random.choice((1, 20, 400))]), [], is_mirror=False)
     stored = [{name: row.get(name) for name in STORED_COLUMNS} for row in before]
     for row in stored:
+        if row["index_status"] == "pending" and random.random() < 0.9:
+            row.update({"index_status": "indexed", "build_number": 3})
+            if random.random() < 0.1:
+                row.update(random.choice(_AFTER_BUILDS))
         if random.random() < 0.1:
             name = random.choice([name for name in STORED_COLUMNS if name not in ("objects", "missing_kinds")])
             row[name] = random.choice(stored)[name]
@@ -129,14 +166,15 @@ def _gone(random: Random, keys: dict[int, Row]) -> list[Row]:
     return stored
 
 
-def _tables(stored: list[Row], told: list[Row]) -> tuple[pa.Table, pa.Table]:
-    """The rows of `segments`, and the events."""
+def _tables(stored: list[Row], told: list[Row], listed: Iterable[Row] = ()) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The rows of `segments`, the events, and what is listed."""
     of_segments = {each.name: each.type for each in SEGMENTS.arrow_schema}
     of_events = {each.name: each.type for each in SEGMENT_EVENTS.arrow_schema} | {"is_complete": pa.bool_()}
     names = (*EVENT_COLUMNS, "is_complete")
     return (
         pa.Table.from_pylist(stored, pa.schema([(name, of_segments[name]) for name in STORED_COLUMNS])),
         pa.Table.from_pylist(told, pa.schema([(name, of_events[name]) for name in names])),
+        pa.Table.from_pylist(list(listed), pa.schema([LISTED_SCHEMA.field(name) for name in SEGMENT_COLUMNS])),
     )
 
 
@@ -144,31 +182,63 @@ def _placed(told: Iterable[Row]) -> list[Row]:
     return [event | {"metadata_offset": offset, "is_complete": True} for offset, event in enumerate(told)]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_comparison_without_ended_segments_finds_the_same(seed: int) -> None:
+def _compared(left: Compared) -> list[str]:
+    found = differences_here(
+        left.listed.to_pylist(),
+        fold_events(left.events.to_pylist()),
+        left.stored.to_pylist(),
+        is_mirror=False,
+        governed=left.governed,
+    )
+    return sorted(map(str, found))
+
+
+def _all(stored: pa.Table, events: pa.Table, listed: pa.Table) -> Compared:
+    return Compared(stored=stored, events=events, listed=listed, governed=frozenset(), some_stand=False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None:
     random = Random(seed)
     keys = {number: _key(random, number) for number in range(1_700)}
     # The last two hundred were never announced: only events tell that they do not belong to their partition.
     announced = [number for number in range(1_500) if random.random() < 0.95]
-    listed = [_listed(key, number) for number, key in keys.items() if 1_500 <= number < 1_600 or random.random() < 0.1]
-    told = _placed(_told(random, [_events_of(random, keys[number], number) for number in announced]))
-    rows, events = _tables(_stored(random, told) + _gone(random, keys), told)
-
-    def compared(rows: pa.Table, events: pa.Table, governed: frozenset[tuple[str, int]]) -> list[str]:
-        folded = fold_events(events.to_pylist())
-        found = differences_here(listed, folded, rows.to_pylist(), is_mirror=False, governed=governed)
-        return sorted(map(str, found))
-
-    left = without_ended(rows, events, pa.array([row["segment_id"] for row in listed], pa.string()))
-    expected = compared(rows, events, frozenset())
-    assert compared(left.stored, left.events, left.governed) == expected
+    streams = {number: _events_of(random, keys[number], number) for number in announced}
+    halves = {number for number, events in streams.items() if len(events) == 2 and random.random() < 0.9}
+    listed = [
+        _listed(key, number)
+        for number, key in keys.items()
+        if 1_500 <= number < 1_600 or number in halves or random.random() < 0.1
+    ]
+    told = _placed(_told(random, list(streams.values())))
+    rows, events, listing = _tables(_stored(random, told, listed) + _gone(random, keys), told, listed)
+    left = without_settled(rows, events, listing)
+    expected = _compared(_all(rows, events, listing))
+    assert _compared(left) == expected
     assert len(expected) > 100
+    stand = len(listing) - len(left.listed)
+    assert left.some_stand
+    assert stand > 50
     left_ids, named = set(left.stored["segment_id"].to_pylist()), set(events["segment_id"].to_pylist())
     without_events = len(set(rows["segment_id"].to_pylist()) - left_ids - named)
     left_out = len(rows) - len(left.stored)
-    assert left_out > 200
+    assert left_out - stand > 200
     assert without_events > 50
-    assert len(events) - len(left.events) == 4 * (left_out - without_events)
+    assert len(events) - len(left.events) == 4 * (left_out - without_events) - 2 * stand
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_events_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None:
+    random = Random(seed)
+    keys = {number: _key(random, number) for number in range(1_700)}
+    listed = [_listed(key, number) for number, key in keys.items() if number < 1_500 and random.random() < 0.9]
+    rows, events, listing = _tables(_stored(random, [], listed) + _gone(random, keys), [], listed)
+    left = without_settled(rows, events, listing)
+    expected = _compared(_all(rows, events, listing))
+    assert _compared(left) == expected
+    assert len(expected) > 100
+    assert len(listing) - len(left.listed) > 800
+    assert left.governed == frozenset()
 
 
 def _ended(key: Row) -> tuple[list[Row], list[Row]]:
@@ -186,9 +256,9 @@ def _ended(key: Row) -> tuple[list[Row], list[Row]]:
 def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None:
     key = _key(Random(1), 1)
     told, stored = _ended(key)
-    left = without_ended(*_tables(stored, told), pa.array(["other"]))
-    assert (len(left.stored), len(left.events)) == (0, 0)
     other = _listed(key | {"segment_id": "other"}, 2)
+    left = without_settled(*_tables(stored, told, [other]))
+    assert (len(left.stored), len(left.events), len(left.listed)) == (0, 0, 1)
     (found,) = differences_here([other], {}, [], is_mirror=False, governed=left.governed)
     assert found["index_status"] == "orphan"
 
@@ -197,7 +267,7 @@ def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None
 def test_events_of_two_partitions_are_compared(column: str) -> None:
     told, stored = _ended(_key(Random(1), 1))
     told[2][column] = 9 if column == "partition" else "other"
-    left = without_ended(*_tables(stored, told), pa.array([], pa.string()))
+    left = without_settled(*_tables(stored, told))
     assert (len(left.stored), len(left.events)) == (1, 4)
 
 
@@ -207,7 +277,7 @@ def test_a_segment_whose_partition_was_deleted_is_compared() -> None:
     told, stored = _ended(key)
     deletion = {name: key[name] for name in ("topic", "partition", "topic_id")} | {"event_kind": "partition_delete"}
     told = [dict.fromkeys(EVENT_COLUMNS) | deletion | {"metadata_partition": 2, "state": _PARTITION_DELETED[0]}, *told]
-    left = without_ended(*_tables(stored, _placed(told)), pa.array([], pa.string()))
+    left = without_settled(*_tables(stored, _placed(told)))
     assert (len(left.stored), len(left.events)) == (1, 5)
 
 
@@ -215,4 +285,4 @@ def test_a_segment_that_was_indexed_before_it_was_deleted_is_left_out() -> None:
     """A build knows more of its transaction index than the event."""
     told, stored = _ended(_key(Random(1), 1))
     stored[0] |= {"build_number": 3, "txn_index_empty": False}
-    assert len(without_ended(*_tables(stored, told), pa.array([], pa.string())).stored) == 0
+    assert len(without_settled(*_tables(stored, told)).stored) == 0
