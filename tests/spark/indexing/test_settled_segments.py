@@ -21,7 +21,8 @@ _LIFE = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTE
 _EPOCHS = [[{"leader_epoch": epoch, "start_offset": 0}] for epoch in range(2)]
 _OTHER_VALUES: Row = {"state_source": "listing", "index_status": "indexed", "was_copied": False, "is_listed": True}
 _AFTER_BUILDS: tuple[Row, ...] = (
-    {"index_status": "quarantined"}, {"damaged_files": ["x"]}, {"txn_index_empty": False}
+    {"index_status": "quarantined"}, {"damaged_files": ["x"]}, {"txn_index_empty": False}, {"log_modified_ms": None},
+    {"txn_index_empty": True, "build_number": None}, {"state_source": "events"}, {"state": _LIFE[0]},
 )  # fmt: skip
 _PARTITION_DELETED = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
 
@@ -139,7 +140,7 @@ def _stored(random: Random, told: list[Row], listed: list[Row]) -> list[Row]:
     for row in stored:
         if row["index_status"] == "pending" and random.random() < 0.9:
             row.update({"index_status": "indexed", "build_number": 3})
-            if random.random() < 0.1:
+            if random.random() < 0.2:
                 row.update(random.choice(_AFTER_BUILDS))
         if random.random() < 0.1:
             name = random.choice([name for name in STORED_COLUMNS if name not in ("objects", "missing_kinds")])
@@ -182,12 +183,22 @@ def _placed(told: Iterable[Row]) -> list[Row]:
     return [event | {"metadata_offset": offset, "is_complete": True} for offset, event in enumerate(told)]
 
 
-def _compared(left: Compared) -> list[str]:
+def _now_listed(random: Random, key: Row, number: int) -> Iterator[Row]:
+    """Usually one row; sometimes without the facts of the log, or in two directories."""
+    row = _listed(key, number)
+    if random.random() < 0.03:
+        row |= {"log_modified_ms": None, "size_bytes": random.choice((None, 10))}
+    yield row
+    if random.random() < 0.03:
+        yield row | {"partition": 8}
+
+
+def _compared(left: Compared, *, is_mirror: bool) -> list[str]:
     found = differences_here(
         left.listed.to_pylist(),
         fold_events(left.events.to_pylist()),
         left.stored.to_pylist(),
-        is_mirror=False,
+        is_mirror=is_mirror,
         governed=left.governed,
     )
     return sorted(map(str, found))
@@ -206,15 +217,16 @@ def test_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None
     streams = {number: _events_of(random, keys[number], number) for number in announced}
     halves = {number for number, events in streams.items() if len(events) == 2 and random.random() < 0.9}
     listed = [
-        _listed(key, number)
+        row
         for number, key in keys.items()
         if 1_500 <= number < 1_600 or number in halves or random.random() < 0.1
+        for row in _now_listed(random, key, number)
     ]
     told = _placed(_told(random, list(streams.values())))
     rows, events, listing = _tables(_stored(random, told, listed) + _gone(random, keys), told, listed)
     left = without_settled(rows, events, listing)
-    expected = _compared(_all(rows, events, listing))
-    assert _compared(left) == expected
+    expected = _compared(_all(rows, events, listing), is_mirror=seed % 2 == 1)
+    assert _compared(left, is_mirror=seed % 2 == 1) == expected
     assert len(expected) > 100
     stand = len(listing) - len(left.listed)
     assert left.some_stand
@@ -231,11 +243,16 @@ def test_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None
 def test_without_events_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None:
     random = Random(seed)
     keys = {number: _key(random, number) for number in range(1_700)}
-    listed = [_listed(key, number) for number, key in keys.items() if number < 1_500 and random.random() < 0.9]
+    listed = [
+        row
+        for number, key in keys.items()
+        if number < 1_500 and random.random() < 0.9
+        for row in _now_listed(random, key, number)
+    ]
     rows, events, listing = _tables(_stored(random, [], listed) + _gone(random, keys), [], listed)
     left = without_settled(rows, events, listing)
-    expected = _compared(_all(rows, events, listing))
-    assert _compared(left) == expected
+    expected = _compared(_all(rows, events, listing), is_mirror=seed % 2 == 1)
+    assert _compared(left, is_mirror=seed % 2 == 1) == expected
     assert len(expected) > 100
     assert len(listing) - len(left.listed) > 800
     assert left.governed == frozenset()

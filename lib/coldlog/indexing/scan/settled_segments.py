@@ -12,7 +12,7 @@ A segment has *ended* if
 A segment *stands* if
 
 - its events are the first two of these, and no others,
-- it is listed with its files, as its row says, and is indexed without damage,
+- it is listed with all its files, as its row says, and is indexed,
 - its row has what follows from the events.
 
 The deletion of its partition must not be announced. A segment without events has ended if its row says that it is gone,
@@ -109,19 +109,17 @@ def _stands(stored: pa.Table, listed: pa.Table) -> _Bool:
         pc.equal(stored["index_status"], IndexStatus.INDEXED.value),
         stored["is_listed"],
         pc.is_valid(stored["build_number"]),
-        pc.is_null(stored["damaged_files"]),
         pc.equal(pc.list_value_length(stored["missing_kinds"]), 0),
     ]
     found = _all_true(facts)
     at = pc.fill_null(pc.index_in(stored["segment_id"], listed["segment_id"]), -1).to_numpy().astype(np.int64)
-    places = np.flatnonzero(found & (at >= 0) & _is_only(stored["segment_id"]))
+    places = np.flatnonzero(found & (at >= 0))
     places = places[_is_only(listed["segment_id"])[at[places]]]
     row, there = stored.take(pa.array(places)), listed.take(pa.array(at[places]))
     is_same = [_is_same(row[name], there[name]) for name in (*_SEGMENT, "start_offset", "log_modified_ms", "state")]
     is_same.append(pc.is_valid(row["log_modified_ms"]).to_numpy())
     # The listing does not show every size of a log.
     is_same.append(pc.is_null(there["size_bytes"]).to_numpy() | _is_same(row["size_bytes"], there["size_bytes"]))
-    is_same.append(pc.fill_null(pc.equal(pc.list_value_length(there["missing_kinds"]), 0), False).to_numpy())
     is_same.append(_are_same_lists(row["objects"], there["objects"]))
     found[:] = False
     found[places] = reduce(np.logical_and, is_same)
