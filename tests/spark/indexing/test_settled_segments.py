@@ -303,3 +303,14 @@ def test_a_segment_that_was_indexed_before_it_was_deleted_is_left_out() -> None:
     told, stored = _ended(_key(Random(1), 1))
     stored[0] |= {"build_number": 3, "txn_index_empty": False}
     assert len(without_settled(*_tables(stored, told)).stored) == 0
+
+
+def test_a_log_whose_size_is_no_longer_known_is_compared() -> None:
+    """A listing without the size of a log keeps the size that a build read only if it has the log's time."""
+    listed = _listed(_key(Random(1), 1), 1) | {"log_modified_ms": None}
+    (before,) = differences_here([listed], {}, [], is_mirror=False)
+    stored = {name: before.get(name) for name in STORED_COLUMNS} | {"index_status": "indexed", "build_number": 3}
+    for size_bytes in (10, None):
+        assert len(without_settled(*_tables([stored], [], [listed | {"size_bytes": size_bytes}])).stored) == 1
+    timed = {"log_modified_ms": 1}
+    assert len(without_settled(*_tables([stored | timed], [], [listed | timed | {"size_bytes": None}])).stored) == 0
