@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.discrepancies import DiscrepancyKind
 
@@ -43,40 +40,6 @@ class PartitionFacts:
     placed_segment_count: int = 0
     newest_copy_event_ms: int | None = None
     announces_empty_from_offset: int | None = None
-
-
-def partition_facts(segments: Iterable[Row]) -> dict[Incarnation, PartitionFacts]:
-    """Sum up the announced segments of each partition."""
-    groups: dict[Incarnation, list[Row]] = {}
-    for row in segments:
-        if row["state_source"] == "events":
-            groups.setdefault((row["topic"], row["partition"], row["topic_id"]), []).append(row)
-    found = {}
-    for incarnation, rows in groups.items():
-        copied = [row["event_timestamp_ms"] for row in rows if row["state"].startswith("COPY")]
-        empty = [row["start_offset"] for row in rows if row["announced_txn_index_empty"]]
-        found[incarnation] = PartitionFacts(
-            placed_segment_count=sum(row["announced_start_offset"] is not None for row in rows),
-            newest_copy_event_ms=max((time for time in copied if time is not None), default=None),
-            announces_empty_from_offset=min(empty, default=None),
-        )
-    return found
-
-
-def newest_event_ms(segments: Iterable[Row]) -> int | None:
-    """The time of the newest event of announced segments."""
-    times = [row["event_timestamp_ms"] for row in segments if row["state_source"] == "events"]
-    return max((time for time in times if time is not None), default=None)
-
-
-def unsettled(segments: pa.Table) -> pa.Table:
-    """Leave out the segments that no rule can name: deleted, not listed, and not outside the lineage.
-
-    Their rows stay in `segments`, so a partition with retention has more of them each day.
-    """
-    is_deleted = pc.equal(segments["state"], _STATE.DELETE_SEGMENT_FINISHED.name)
-    is_quiet = pc.and_(pc.invert(segments["is_listed"]), pc.fill_null(segments["is_within_lineage"], True))
-    return segments.filter(pc.invert(pc.fill_null(pc.and_(is_deleted, is_quiet), False)))
 
 
 def discrepancies_of(row: Row, of_partition: PartitionFacts, newest_ms: int | None) -> list[dict[str, Any]]:

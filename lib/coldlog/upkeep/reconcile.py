@@ -27,24 +27,10 @@ from coldlog.tables.definitions.discrepancies import DISCREPANCIES, DiscrepancyK
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.upkeep.discrepancy_rules import (
-    INCARNATION,
-    READ_COLUMNS,
-    SEGMENT,
-    PartitionFacts,
-    discrepancies_of,
-    partition_facts,
-    unsettled,
-)
-from coldlog.upkeep.discrepancy_rules import (
-    newest_event_ms as newest_of,
-)
+from coldlog.upkeep import discrepancies_by_columns as by_columns
+from coldlog.upkeep.discrepancy_rules import INCARNATION, READ_COLUMNS, SEGMENT, PartitionFacts, discrepancies_of
 
 _COMPARED = ("topic_id", "severity", "expected", "found", "advice")
-_SUMMED_UP = (
-    *INCARNATION, "start_offset", "state", "state_source", "event_timestamp_ms", "announced_start_offset",
-    "announced_txn_index_empty",
-)  # fmt: skip
 _ROWS_HERE = 1_000
 """So many times `FEW_ROWS` segments are looked through here: 100,000 take 3 s, and a minute in Spark's tasks."""
 _ROWS_AT_ONCE = 10_000
@@ -128,10 +114,9 @@ def unsettled_partitions(warehouse: Warehouse) -> frozenset[tuple[str, int]]:
 def _find_here(segments: pa.Table, newest_event_ms: int | None) -> list[Row]:
     """Return the rows of `discrepancies`, without their time. `newest_event_ms` is the time of the newest event of all
     partitions, if these are the segments of some."""
-    summed_up = segments.select(_SUMMED_UP).to_pylist()
-    of_partitions = partition_facts(summed_up)
-    newest_ms = newest_of(summed_up) if newest_event_ms is None else newest_event_ms
-    segments = unsettled(segments)
+    of_partitions = by_columns.partition_facts(segments)
+    newest_ms = by_columns.newest_event_ms(segments) if newest_event_ms is None else newest_event_ms
+    segments = by_columns.maybe_named(segments)
     counts = pc.list_value_length(segments["objects"])
     segments = segments.drop_columns(["objects"]).append_column("object_count", counts)
     found = []
