@@ -8,6 +8,7 @@ docs/how-to/serve-kafka-clients.md.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -18,6 +19,8 @@ from coldlog.serve.process_end import leave
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the endpoint with these arguments, and end the process with the exit code."""
+    # Arrow's own allocator kept 120 MB for the next tables, with none of them in use.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     leave(run_plain_job(_serve, make_parser(), argv))
 
 
