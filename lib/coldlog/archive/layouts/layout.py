@@ -101,7 +101,10 @@ class ListedSegment:
 
     def find_object(self, kind: ObjectKind) -> SegmentObject | None:
         """The listed object of this kind."""
-        return next((listed for listed in self.objects if listed.kind is kind), None)
+        for listed in self.objects:
+            if listed.kind is kind:
+                return listed
+        return None
 
     def object_name_of(self, kind: SegmentFileKind) -> str:
         """The object that holds a file, for messages: its own object or the one that small files share; empty if

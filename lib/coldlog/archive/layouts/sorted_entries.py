@@ -29,6 +29,7 @@ INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 SegmentKey = tuple[int, str]
 
 _FILE = re.compile(rf"(?P<start_offset>[0-9]{{20}})-(?P<segment_id>{UUID_PATTERN})(?P<suffix>\.[a-z_-]+)")
+_IN_ORDER: tuple[ObjectKind, ...] = (*SegmentFileKind, *BundleKind)
 Part = TypeVar("Part")
 Level = tuple[Iterable[str], Iterable[ObjectInfo]]
 """The names of directories, and the objects beside them."""
@@ -75,11 +76,12 @@ def sort_partition(
     segments: dict[SegmentKey, list[SegmentObject]] = {}
     for info in store.iter_objects(directory_name):
         match = _FILE.fullmatch(info.name.rpartition("/")[2])
-        if match is None or match["suffix"] not in kinds or int(match["start_offset"]) > INT64_MAX:
+        digits, segment_id, suffix = ("", "", "") if match is None else match.groups()
+        kind = kinds.get(suffix)
+        if kind is None or int(digits) > INT64_MAX:
             unrecognized.append(unrecognized_object(info, "no <start offset>-<segment id><suffix>"))
             continue
-        key = int(match["start_offset"]), match["segment_id"]
-        segments.setdefault(key, []).append(segment_object(kinds[match["suffix"]], info))
+        segments.setdefault((int(digits), segment_id), []).append(segment_object(kind, info))
     return segments, unrecognized
 
 
@@ -106,8 +108,8 @@ def segment_of(
         partition=directory.partition,
         start_offset=key[0],
         segment_id=key[1],
-        objects=tuple(by_kind[kind] for kind in (*SegmentFileKind, *BundleKind) if kind in by_kind),
-        missing_kinds=tuple(kind for kind in required if kind not in by_kind),
+        objects=tuple([by_kind[kind] for kind in _IN_ORDER if kind in by_kind]),
+        missing_kinds=tuple([kind for kind in required if kind not in by_kind]),
     )
 
 

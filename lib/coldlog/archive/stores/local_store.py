@@ -41,6 +41,7 @@ from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, U
 # Readahead helps a sequential read of a log, not a read of one batch.
 _ANNOUNCED_LENGTH = 1024 * 1024
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_LINK_OR_DIRECTORY = (stat.S_IFLNK, stat.S_IFDIR)
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.ENXIO})
 
@@ -201,7 +202,7 @@ def _object_info(name: str, status: os.stat_result) -> ObjectInfo:
         size_bytes=status.st_size,
         modified_ms=status.st_mtime_ns // 1_000_000,
         # A directory here is a link whose target was missing a moment ago.
-        may_be_directory=stat.S_ISLNK(status.st_mode) or stat.S_ISDIR(status.st_mode),
+        may_be_directory=stat.S_IFMT(status.st_mode) in _LINK_OR_DIRECTORY,
     )
 
 
