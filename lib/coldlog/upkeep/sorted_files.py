@@ -6,7 +6,8 @@ that came since, in any order, are few: maintenance joins them, and sorts the wh
 it. So a row is sorted some ten times while its table grows tenfold.
 
 In `segments`, rows of segments that are gone have files of their own. Retention adds to them every day, and nothing
-changes them, so a run that changes other rows of the same partitions need not write them again.
+changes them, so a run that changes other rows of the same partitions need not write them again. In a table that only
+Spark sorts, they are put apart when the whole table is sorted.
 
 Other tables that are small are one file. Spark joins the files of larger ones.
 """
@@ -14,7 +15,7 @@ Other tables that are small are one file. Spark joins the files of larger ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -62,6 +63,9 @@ def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
     files = _list_files(location, table)
     if files is None:
         return False
+    if sum(file.rows for file in files) > SORTED_HERE:
+        # Every day some segments of nearly all files go: to split them would be to sort the whole table.
+        files = [replace(file, is_gone=file.is_gone is True) for file in files]
     mixed = [file for file in files if file.is_gone is None]
     recent = [*mixed, *(file for each in (True, False) for file in _out_of_order(_alike(files, each)))]
     total, recent_rows = (sum(file.rows for file in each) for each in (files, recent))
@@ -169,7 +173,6 @@ def _sort_in_tasks(warehouse: Warehouse, table: TableDefinition, total: int) -> 
     files = -(-total // FILE_ROWS)
     order = [F.col(name) for name in table.clustered_by]
     if _STATUS in table.column_names:
-        # The file between the two is split the next time.
         order.insert(0, F.col(_STATUS) == _GONE)
     rows = warehouse.read(table).repartitionByRange(files, *order).sortWithinPartitions(*order)
     writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")

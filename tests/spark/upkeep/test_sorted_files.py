@@ -109,6 +109,21 @@ def test_rows_of_segments_that_are_gone_have_files_of_their_own(warehouse: Wareh
         assert gone < {file["path"] for file in _files(warehouse)}, "what is gone is not written again"
 
 
+def test_a_large_table_is_not_sorted_because_some_segments_have_gone(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [_row(at, offset) | {"index_status": "indexed"} for at in range(_PARTITIONS) for offset in range(10)]
+    warehouse.append(SEGMENTS, rows)
+    assert _sorted(warehouse) == 1
+    for partition in (3, 15):
+        gone = [_row(partition, offset) | {"index_status": "gone"} for offset in range(5)]
+        warehouse.merge(SEGMENTS, gone)
+    monkeypatch.setattr(sorted_files, "SORTED_HERE", 150)
+    assert _sorted(warehouse) == 0
+    monkeypatch.setattr(sorted_files, "SORTED_HERE", 200)
+    assert _sorted(warehouse) == 1
+
+
 def test_few_new_rows_are_joined_and_many_are_sorted_in(warehouse: Warehouse) -> None:
     random = Random(2)
     _append(warehouse, random, 2_000)
