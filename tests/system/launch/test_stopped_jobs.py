@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -122,19 +123,41 @@ def test_a_job_that_is_stopped_while_spark_starts_prints_one_line(
     assert lines == [f"spark-submit.sh early: stopped by {number.name}"]
 
 
+# Python imports this when it starts. The job waits where it opens the first log.
+WAITING = """
+import sys, time
+from pathlib import Path
+def wait(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".log"):
+        Path("started").touch()
+        time.sleep(100)
+sys.addaudithook(wait)
+"""
+
+
 def test_a_demo_that_is_stopped_ends_with_the_last_line_of_its_job(tmp_path: Path) -> None:
     """The signal goes to the demo alone; a terminal sends it to the job, too."""
+    (tmp_path / "sitecustomize.py").write_text(WAITING)
     command = [sys.executable, "-m", "coldlog", "demo", "--folder", str(tmp_path / "demo")]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     said = tmp_path / "said"
-    with said.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True) as demo:
+    with (
+        said.open("wb") as file,
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        ) as demo,
+    ):
         try:
-            wait_until(lambda: "warehouse   " in said.read_text(), every_s=0.01)
+            wait_until((tmp_path / "started").exists, every_s=0.05)
             demo.send_signal(signal.SIGINT)
             demo.wait(timeout=60)
         finally:
             kill_session(demo)
-    assert (demo.returncode, said.read_text().splitlines()[-1]) == (
-        130,
-        "coldlog run_pipeline: stopped by SIGINT",
-    )
+    assert (demo.returncode, said.read_text().splitlines()[-1]) == (130, "coldlog run_pipeline: stopped by SIGINT")
+    with writing(str(tmp_path / "demo")):
+        pass  # nobody holds it
