@@ -195,7 +195,7 @@ class KilledError(BaseException):
 class BreakableStore:
     def __init__(self, store: WritableStore, break_at: Callable[[str], None]) -> None:
         self._store, self._break_at = store, break_at
-        self.iter_objects = store.iter_objects
+        self.iter_objects, self.list_level = store.iter_objects, store.list_level
         self.list_directories, self.size_bytes, self.read_range, self.open_file = (
             store.list_directories,
             store.size_bytes,

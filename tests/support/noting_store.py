@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from coldlog.archive.stores.local_store import LocalStore
-from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.object_store import Level, ObjectInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,12 @@ class NotingStore(LocalStore):
         """As a LocalStore's; noted as a listing."""
         self._note(prefix)
         return LocalStore.list_directories(self, prefix)
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
+        """As a LocalStore's; noted as a listing, or as one for each beginning."""
+        for each in [""] if beginnings is None else beginnings:
+            self._note(f"{prefix}/{each}")
+        return LocalStore.list_level(self, prefix, beginnings)
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """As a LocalStore's; noted as a listing."""

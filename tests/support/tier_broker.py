@@ -13,6 +13,7 @@ from coldlog.formats.kafka.remote_log.remote_log_events import Event
 
 OFFSETS = 6
 """Of each segment."""
+_FIRST_MS = 1_700_000_000_000
 
 
 def segment(start: int) -> Segment:
@@ -47,7 +48,7 @@ class Broker:
     """A tier of topics with one partition each, the events that the metadata topic has, and a clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.archive, self.topic, self.now_ms = folder / "archive", folder / "rlmm", 1_700_000_000_000
+        self.archive, self.topic, self.now_ms = folder / "archive", folder / "rlmm", _FIRST_MS
         self.values: list[bytes | None] = []
 
     def again(self) -> Broker:
@@ -57,8 +58,8 @@ class Broker:
         return broker
 
     def write(self, topic: str, count: int) -> list[WrittenSegment]:
-        """Write so many segments; those that are there stay as they are."""
-        segments = [replace(segment(at * OFFSETS), modified_ms=self.now_ms) for at in range(count)]
+        """Write so many segments; those that are there stay as they are, their times too."""
+        segments = [replace(segment(at * OFFSETS), modified_ms=_FIRST_MS + at * 1_000) for at in range(count)]
         return write_archive(self.archive, {TopicPartition(topic=topic, partition=0): segments})
 
     def tell(self, events: Sequence[Event], *, later_ms: int = 1_000) -> None:

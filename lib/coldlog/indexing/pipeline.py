@@ -45,6 +45,7 @@ from coldlog.indexing.show import (
     show_quarantine,
 )
 from coldlog.indexing.steps import (
+    EventsStep,
     build_facts,
     build_settings,
     build_step,
@@ -180,7 +181,9 @@ def run_pipeline(job: Job, touched: Touched | None = None, *, is_full_listing: b
         run["metadata"] = events.facts
         log_starts = supplied_log_starts(job)
         states = {**surroundings, LOG_STARTS: log_starts_digest(log_starts)}
-        limited, touched = _limited(job, warehouse, touched, states, events.partitions)
+        limited, touched = _limited(job, warehouse, touched, states, events)
+        if report is not None and touched is not None:
+            touched = dataclasses.replace(touched, named={})  # its listings have times of their own
         if report is not None and touched is None:
             layout = _listing_from(report, job, warehouse, layout, last, began_ms)
         scan = scan_step(job, limited, layout, log_starts, touched)
@@ -225,10 +228,11 @@ def _limited(
     warehouse: Warehouse,
     touched: Touched | None,
     states: dict[str, str],
-    of_events: frozenset[tuple[str, int]] | None,
+    events: EventsStep,
 ) -> tuple[Warehouse, Touched | None]:
     """Limit the warehouse to the partitions that have changed, if listing and events are still all that has changed
     since the run whose witness the preflight found."""
+    of_events = events.partitions
     if touched is None or of_events is None:
         return warehouse, None
     states |= {REPORTS: reports_state(warehouse.uri), **read_table_states(warehouse.uri)}
@@ -236,7 +240,9 @@ def _limited(
         del states[f"table {SEGMENT_EVENTS.name}"]
     if not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS) or find_change(touched.witness, states) is not None:
         return warehouse, None
-    touched = with_partitions(touched, of_events | unsettled_partitions(warehouse))
+    unsettled = unsettled_partitions(warehouse)
+    named = {place: segments for place, segments in events.segments.items() if place not in unsettled}
+    touched = with_partitions(touched, of_events | unsettled, named)
     if touched is None:
         return warehouse, None
     job.console.note(f"working on {counted(len(touched.partitions), 'changed partition')} only")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.indexing.builds.build import BuildSettings, BuildSummary, build_indexes
 from coldlog.indexing.builds.segment_build import BuildOptions
+from coldlog.indexing.events.decoded_events import NamedSegment
 from coldlog.indexing.events.read_events import read_events
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.publish.serving_plan import ServingPlan
@@ -39,10 +40,11 @@ _NAMED_TOPICS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EventsStep:
-    """What reading the events tells the run's row, and the partitions that new ones name (`ReadSummary`)."""
+    """What reading the events tells the run's row, and partitions and segments that new ones name (`ReadSummary`)."""
 
     facts: dict[str, object] | None
     partitions: frozenset[tuple[str, int]] | None
+    segments: Mapping[tuple[str, int], frozenset[NamedSegment]] = dataclasses.field(default_factory=dict)
 
 
 def read_metadata_step(job: Job, warehouse: Warehouse) -> EventsStep:
@@ -65,7 +67,8 @@ def read_metadata_step(job: Job, warehouse: Warehouse) -> EventsStep:
     if summary.lost_partitions:
         lost = ", ".join(map(str, summary.lost_partitions))
         job.console.warn(f"metadata partitions that are missing or shorter than at the last read: {lost}")
-    return EventsStep(facts=summary.facts() | {"source_digest": source.digest()}, partitions=summary.partitions)
+    facts = summary.facts() | {"source_digest": source.digest()}
+    return EventsStep(facts=facts, partitions=summary.partitions, segments=summary.segments)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

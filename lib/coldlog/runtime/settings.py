@@ -428,8 +428,8 @@ class ScanSettings:
     accept_replaced_archive: bool = setting(False, "accept an archive that holds none of the segments in the warehouse")
     full_listing_hours: float = setting(
         24.0,
-        "run_pipeline lists a partition directory whose segments the metadata topic announces when events name it, and "
-        "once in this time; 0: in every run",
+        "run_pipeline lists a whole partition directory whose segments the metadata topic announces once in this time, "
+        "and what events name in it when they do; 0: in every run",
         at_least=0,
     )
     inventory_uri: Uri | None = setting(

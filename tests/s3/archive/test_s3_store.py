@@ -55,6 +55,12 @@ def test_listing_of_partition_directories_does_not_list_their_objects(bucket: Bu
     assert [each.name for each in store.iter_objects("d07")] == [f"d07/{o:02}" for o in range(objects)]
     assert len(s3_proxy.requests) == 2
     assert all(each.query["prefix"] == ["p/d07/"] for each in s3_proxy.requests)
+    s3_proxy.forget()
+    assert len(store.list_level("d07")[1]) == objects
+    assert len(s3_proxy.requests) == 2, "a page of objects is asked for once"
+    s3_proxy.forget()
+    assert [each.name for each in store.list_level("d07", ["01", "03"])[1]] == ["d07/01", "d07/03"]
+    assert [each.query["prefix"] for each in s3_proxy.requests] == [["p/d07/01"], ["p/d07/03"]]
 
 
 def test_objects_are_listed_page_by_page(bucket: Bucket, s3_proxy: S3Proxy) -> None:

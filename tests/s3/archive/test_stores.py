@@ -73,6 +73,28 @@ def test_objects_directly_below_a_prefix_are_listed_in_order(
     assert [(found.name, found.size_bytes) for found in store.iter_objects(prefix)] == expected
 
 
+@pytest.mark.parametrize("prefix", ["", "a", "a/b", "top", "gone"])
+def test_one_listing_has_directories_and_objects(store: ObjectStore, prefix: str) -> None:
+    assert store.list_level(prefix) == (store.list_directories(prefix), list(store.iter_objects(prefix)))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "beginnings", "expected"),
+    [
+        ("", ["to", "b"], ["b-c", "top"]),
+        ("a", ["o", "b"], ["a/b", "a/one"]),
+        ("a", ["one/", "e"], []),
+        ("a", [], []),
+        ("gone", ["o"], []),
+    ],
+)
+def test_entries_are_listed_by_the_beginnings_of_their_names(
+    store: ObjectStore, prefix: str, beginnings: list[str], expected: list[str]
+) -> None:
+    directories, objects = store.list_level(prefix, beginnings)
+    assert [*directories, *(found.name for found in objects)] == expected
+
+
 @given(position=st.integers(0, len(CONTENT) + 9), length=st.integers(0, len(CONTENT) + 9))
 def test_memory_ranges_are_slices(position: int, length: int) -> None:
     store = MemoryStore(OBJECTS)

@@ -135,7 +135,7 @@ def test_runs_take_listings_from_reports_and_list_in_the_bucket_what_differs(pla
 
     assert place.run()
     assert (place.listed(), place.reads("manifest."), place.reads("data/")) == (Counter(), 2, 0)
-    assert (len(place.proxy.listings), len(place.proxy.requests)) == (3, 5)
+    assert (len(place.proxy.listings), len(place.proxy.requests)) == (2, 4)
     for day, file_format in enumerate(FORMATS):
         place.reports.put(NOW_MS + day * DAY_MS, file_format)
         assert place.run(), file_format

@@ -13,8 +13,8 @@ from coldlog.errors import Reason
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.build_work import find_pending_work, survey_builds
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
-from coldlog.indexing.scan.differences import differences, expected_segments, without_unknown
-from coldlog.indexing.scan.differences_here import STORED_COLUMNS, differences_here
+from coldlog.indexing.scan.differences import STORED_COLUMNS, differences, expected_segments, without_unknown
+from coldlog.indexing.scan.differences_here import differences_here
 from coldlog.indexing.scan.differences_here import without_unknown as without_unknown_here
 from coldlog.indexing.scan.listing import LISTED_COLUMNS, SEGMENT_COLUMNS
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState

@@ -1,24 +1,46 @@
-"""Test that a run lists what new events name and what is due, no more, and that the rest is seen when it is listed."""
+"""Test that a run lists what new events name and what is due, no more, and that the rest is seen when it is listed.
+
+Events name partitions, and segments of large partitions.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from aiven_worlds import open_variant
 from both_ways import BothWays
-from builders.metadata_topic import finished
-from coldlog.archive.layouts.layout import PartitionDirectory, SegmentListing
+from builders.metadata_topic import (
+    DELETED,
+    DELETING,
+    FINISHED,
+    became,
+    finished,
+    partition_deleted,
+    partition_of,
+    started,
+)
+from coldlog.archive.layouts.layout import PartitionDirectory, SegmentKey, SegmentListing
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
+from coldlog.archive.open_archive import open_archive
 from coldlog.indexing import pipeline, preflight
+from coldlog.indexing.scan import differences_here, touched
+from coldlog.indexing.scan.listing import list_directories, rows_of, stored_as_listed
+from coldlog.indexing.steps import build_step
+from coldlog.model.states import RemotePartitionDeleteState
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from first_runs import FirstRun
-from table_contents import table_contents
+from indexed_worlds import ARCHIVE
+from table_contents import BUILD_NUMBERS, rows_in, table_contents
 from tier_broker import Broker, remove_first_segment
 
 _NOW_MS = 1_700_000_000_000
@@ -29,13 +51,15 @@ _TOPICS = ("busy", "quiet", "still")
 
 @dataclass
 class Place:
-    """A broker's tier, the warehouse of a run over it, a clock, and what runs list."""
+    """A broker's tier, the warehouse of a run over it, a clock, and what runs list, whole and by name."""
 
     spark: SparkSession
     broker: Broker
     warehouse: Path
     now_ms: int = _NOW_MS
     listed: list[str] = field(default_factory=list)
+    named: list[tuple[str, int]] = field(default_factory=list)
+    """Topics, and how many of their segments."""
 
     def both_ways(self) -> BothWays:
         assignments = [f"archive.uri={self.broker.archive}", f"metadata.uri={self.broker.topic}"]
@@ -44,6 +68,7 @@ class Place:
     def run(self, *changed: str, is_full_listing: bool = False) -> tuple[bool, set[str]]:
         """Whether a run ended before Spark, and the topics that it listed."""
         self.listed.clear()
+        self.named.clear()
         is_ended = self.both_ways().run(self.warehouse, *changed, is_full_listing=is_full_listing)
         return is_ended, set(self.listed)
 
@@ -79,7 +104,7 @@ def place(begun: tuple[FirstRun, Place], monkeypatch: pytest.MonkeyPatch) -> Pla
     """The same place for each test."""
     first, kept = begun
     first.restore()
-    place = replace(kept, broker=kept.broker.again(), listed=[])
+    place = replace(kept, broker=kept.broker.again(), listed=[], named=[])
     _watch(place, monkeypatch)
     return place
 
@@ -92,7 +117,26 @@ def _watch(place: Place, patch: pytest.MonkeyPatch) -> None:
         place.listed.append(directory.topic)
         return list_segments(layout, directory)
 
+    list_named_segments = LocalTieredStorageLayout.list_named_segments
+
+    def count_named(
+        layout: LocalTieredStorageLayout, directory: PartitionDirectory, keys: Collection[SegmentKey]
+    ) -> SegmentListing:
+        place.named.append((directory.topic, len(keys)))
+        return list_named_segments(layout, directory, keys)
+
     patch.setattr(LocalTieredStorageLayout, "list_segments", count)
+    patch.setattr(LocalTieredStorageLayout, "list_named_segments", count_named)
+
+    def build_unnoted(*arguments: Any) -> object:
+        """A build lists too, where a transaction began in an earlier segment."""
+        noted = [*place.listed]
+        try:
+            return build_step(*arguments)
+        finally:
+            place.listed[:] = noted
+
+    patch.setattr(pipeline, "build_step", build_unnoted)
     for module in (preflight, pipeline):
         patch.setattr(module, "now_ms", lambda: place.now_ms)
 
@@ -149,3 +193,118 @@ def test_digests_of_an_earlier_release_are_listed_once_and_kept(place: Place) ->
     assert place.run() == (False, {*_TOPICS, "unknown"})
     place.broker.copy("quiet", 4)
     assert place.run() == (False, {"quiet", "still", "unknown"}), "its runs note only what they work on"
+
+
+def _files_of(broker: Broker, topic: str) -> list[list[Path]]:
+    """The files of each segment of a topic, in order."""
+    logs = sorted(broker.archive.rglob(f"{topic}-0-*/*.log"))
+    return [list(log.parent.glob(f"{log.stem}.*")) for log in logs]
+
+
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        file.unlink()
+
+
+def _copy_two_and_leave_an_orphan(broker: Broker) -> None:
+    broker.write("quiet", 4)
+    for topic in ("busy", "still"):
+        broker.copy(topic, 5)
+
+
+def _delete_the_first(broker: Broker) -> None:
+    broker.tell(became(broker.write("still", 5)[0], DELETING, DELETED))
+    _remove(_files_of(broker, "still")[0])
+
+
+def _delete_two(broker: Broker) -> None:
+    first, second, *_ = broker.write("quiet", 4)
+    broker.tell([*became(first, DELETED), *became(second, DELETING, DELETED)])
+    for files in _files_of(broker, "quiet")[:2]:
+        _remove(files)
+
+
+def _announce_what_is_not_there(broker: Broker) -> None:
+    broker.copy("busy", 6)
+    _remove(_files_of(broker, "busy")[-1])
+
+
+def _delete_the_partition(broker: Broker) -> None:
+    partition = partition_of(broker.write("still", 5)[0])
+    _remove(_files_of(broker, "still")[0])
+    broker.tell(partition_deleted(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED))
+
+
+def _put_a_file_beside(broker: Broker) -> None:
+    broker.copy("busy", 7)
+    max(broker.archive.rglob("busy-0-*/*.log")).with_suffix(".junk").touch()
+
+
+COURSE: list[tuple[str, Callable[[Broker], object], set[str], list[tuple[str, int]]]] = [
+    ("a copy", lambda broker: broker.copy("busy", 4), set(), [("busy", 1)]),
+    ("a copy that goes on", lambda broker: broker.tell([started(broker.write("still", 4)[3])]), set(), [("still", 1)]),
+    ("its end", lambda broker: broker.tell(became(broker.write("still", 4)[3], FINISHED)), {"still"}, []),
+    ("copies of two topics, and an orphan", _copy_two_and_leave_an_orphan, set(), [("busy", 1), ("still", 1)]),
+    ("its events", lambda broker: broker.tell(finished(broker.write("quiet", 4)[3])), {"quiet"}, []),
+    ("a deletion", _delete_the_first, set(), [("still", 1)]),
+    (
+        "a deletion that goes on",
+        lambda broker: broker.tell(became(broker.write("quiet", 4)[0], DELETING)),
+        set(),
+        [("quiet", 1)],
+    ),
+    ("its end, and another", _delete_two, {"quiet"}, []),
+    ("a segment that is not there", _announce_what_is_not_there, {"busy"}, [("busy", 1)]),
+    ("an event of a whole partition", _delete_the_partition, {"still"}, []),
+    ("an object that is no part of the segment", _put_a_file_beside, {"busy"}, [("busy", 1)]),
+]
+"""What a broker does, and which topics the next run lists for that: whole, and how many segments by name."""
+
+
+def test_a_large_partition_is_listed_by_the_names_of_its_new_events(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(touched, "SEGMENTS_A_NAME", 1)
+    whole = tmp_path / "whole"
+    shutil.copytree(place.warehouse, whole)
+    for step, go_on, listed, named in COURSE:
+        go_on(place.broker)
+        assert place.run() == (False, {*listed, "unknown"}), step
+        assert sorted(place.named) == named, step
+        is_all_seen = "orphan" not in step
+        assert place.run(is_full_listing=True) == (is_all_seen, {*_TOPICS, "unknown"}), f"all, after {step}"
+    place.both_ways().run(whole)
+    tables = [
+        table_contents(Warehouse(spark=place.spark, uri=str(location)), without=BUILD_NUMBERS)
+        for location in (place.warehouse, whole)
+    ]
+    assert tables[0] == tables[1]
+
+
+def test_names_are_left_where_a_comparison_needs_all_of_a_partition(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.broker.copy("busy", 4)
+    assert place.run() == (False, {"busy", "unknown"})
+    assert not place.named, "a small partition"
+    monkeypatch.setattr(touched, "SEGMENTS_A_NAME", 1)
+    monkeypatch.setattr(differences_here, "_MOST_ROWS", -1)
+    place.broker.copy("busy", 5)
+    assert place.run() == (False, {"busy", "unknown"})
+    assert place.named == [("busy", 1)], "what tasks compare is listed whole"
+    assert place.count("busy", "indexed") == 5
+    assert place.run(is_full_listing=True)[0]
+
+
+@pytest.mark.parametrize("variant", [None, "zstd-encrypted"])
+def test_a_stored_row_has_the_digest_of_its_listing(request: pytest.FixtureRequest, variant: str | None) -> None:
+    warehouse = request.getfixturevalue("golden_with_events" if variant is None else "zstd_encrypted")
+    layout = open_archive(str(ARCHIVE), "local_tiered_storage") if variant is None else open_variant(variant)
+    stored = {row["segment_id"]: row for row in rows_in(warehouse, SEGMENTS)}
+    listed = 0
+    for directory in layout.list_partition_directories().directories:
+        for row in next(iter(list_directories(layout, [directory]))).to_pylist():
+            again = rows_of(directory, [stored_as_listed(stored[row["segment_id"]])])
+            assert again["row_digest"].to_pylist() == [row["row_digest"]], row["segment_id"]
+            listed += 1
+    assert listed == sum(row["is_listed"] for row in stored.values()) > 0

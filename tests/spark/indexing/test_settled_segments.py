@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from coldlog.indexing.events.announced_here import EVENT_COLUMNS, fold_events
-from coldlog.indexing.scan.differences_here import STORED_COLUMNS, differences_here
+from coldlog.indexing.scan.differences import STORED_COLUMNS
+from coldlog.indexing.scan.differences_here import differences_here
 from coldlog.indexing.scan.listing import LISTED_SCHEMA, SEGMENT_COLUMNS
 from coldlog.indexing.scan.settled_segments import Compared, without_settled
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS

@@ -481,6 +481,20 @@ def test_segment_id_with_a_second_start_offset_is_not_a_second_segment() -> None
     assert {each.name for each in layout.list_segments(directory).unrecognized} == set(two)
 
 
+def test_segments_are_listed_by_name_below_each_prefix() -> None:
+    one = AivenSegment(log=LOG, start_offset=3)
+    other = AivenSegment(log=LOG, start_offset=9, segment_id="E" * 21 + "A")
+    old, new = write_aiven_segment(one, prefix="a/"), write_aiven_segment(other, prefix="b/")
+    stray = f"{next(iter(new)).rpartition('.')[0]}.tmp"
+    layout = AivenLayout(store=MemoryStore(old | new | {stray: b""}), key_prefixes=("a/", "b/"))
+    (directory,) = layout.list_partition_directories().directories
+    for segment in layout.list_segments(directory).segments:
+        listing = layout.list_named_segments(directory, [(segment.start_offset, segment.segment_id)])
+        assert listing.segments == (segment,)
+        assert [each.name for each in listing.unrecognized] == ([stray] if segment.start_offset == 9 else [])
+    assert layout.list_named_segments(directory, [(3, "AAAAAAAAAAAAAAAAAAAAAA")]).segments == ()
+
+
 def test_listing_lists_each_directory_once() -> None:
     objects: dict[str, bytes] = {}
     for topic in range(30):

@@ -14,6 +14,7 @@ from coldlog.archive.layouts.layout import (
     SMALL_FILE_LIMIT_BYTES,
     ArchiveLayout,
     ListedSegment,
+    ListsByName,
     SegmentFileKind,
     SegmentListing,
     SegmentObject,
@@ -80,6 +81,15 @@ def test_finished_segments_of_a_real_archive_are_listed_as_announced(sample: Arc
     }
     assert len(announced) == 281
     assert complete == announced
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_segments_of_a_real_archive_are_listed_by_name(sample: ArchiveLayout, step: int) -> None:
+    assert isinstance(sample, ListsByName)
+    for directory in sample.list_partition_directories().directories:
+        named = sample.list_segments(directory).segments[::step]
+        keys = {(each.start_offset, each.segment_id) for each in named}
+        assert sample.list_named_segments(directory, keys) == SegmentListing(segments=named, unrecognized=())
 
 
 def test_copy_cut_by_a_crash_is_listed_with_its_missing_kinds(sample: ArchiveLayout) -> None:

@@ -6,12 +6,12 @@ object that was deleted since is missing, and one that was replaced has another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from coldlog.archive.inventory.reported_objects import ReportedObjects
 from coldlog.archive.stores.object_names import is_object_name, require_prefix
-from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
+from coldlog.archive.stores.object_store import Level, ObjectInfo, ObjectStore
 from coldlog.archive.stores.stored_file import StoredFile
 
 
@@ -42,6 +42,12 @@ class ReportedStore:
         unnamed = (f"{name}/" for name in self._children(prefix) if not is_object_name(name))
         found += [ObjectInfo(name=name, size_bytes=0, modified_ms=0) for name in unnamed]
         yield from sorted(found)
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
+        """Both; of the named entries only."""
+        starts = tuple(_directory(prefix) + each for each in ([""] if beginnings is None else beginnings))
+        directories = [name for name in self.list_directories(prefix) if name.startswith(starts)]
+        return directories, [info for info in self.iter_objects(prefix) if info.name.startswith(starts)]
 
     def size_bytes(self, name: str) -> int:
         """As `store`."""

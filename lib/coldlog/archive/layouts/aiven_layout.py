@@ -29,7 +29,7 @@ plugin wrote before October 2023.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,6 +47,7 @@ from coldlog.archive.layouts.layout import (
     ObjectKind,
     PartitionDirectory,
     SegmentFileKind,
+    SegmentKey,
     SegmentListing,
     SegmentObject,
     UnrecognizedObject,
@@ -55,8 +56,6 @@ from coldlog.archive.layouts.plain_objects import require_small_kind
 from coldlog.archive.layouts.sorted_entries import (
     INT32_MAX,
     UUID_PATTERN,
-    SegmentKey,
-    list_level,
     segment_of,
     sort_level,
     sort_partition,
@@ -119,10 +118,17 @@ class AivenLayout:
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """List the directory below each prefix once."""
+        return self._list(directory, None)
+
+    def list_named_segments(self, directory: PartitionDirectory, keys: Collection[SegmentKey]) -> SegmentListing:
+        """List the objects with the names of these segments below each prefix."""
+        return self._list(directory, keys)
+
+    def _list(self, directory: PartitionDirectory, keys: Collection[SegmentKey] | None) -> SegmentListing:
         unrecognized: list[UnrecognizedObject] = []
         uploads: dict[tuple[SegmentKey, int], list[SegmentObject]] = {}
         for rank, prefix in enumerate(self.key_prefixes):
-            objects, others = sort_partition(self.store, prefix + directory.name, SUFFIXES)
+            objects, others = sort_partition(self.store, prefix + directory.name, SUFFIXES, keys)
             uploads |= {(key, rank): listed for key, listed in objects.items()}
             unrecognized += others
         segments: dict[str, ListedSegment] = {}
@@ -176,7 +182,7 @@ class AivenLayout:
         return self._opened.open(self.store, segment)
 
     def _list_topic(self, topic: _Topic) -> tuple[list[PartitionDirectory], list[UnrecognizedObject]]:
-        return sort_level(list_level(self.store, topic[0]), partial(_find_partition, topic), form="no partition")
+        return sort_level(self.store.list_level(topic[0]), partial(_find_partition, topic), form="no partition")
 
     def _iter_directories(self, prefix: str) -> Iterator[str]:
         """Directories that begin with the prefix, without those that belong to a longer prefix or lead to it."""

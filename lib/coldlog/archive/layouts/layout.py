@@ -12,9 +12,10 @@ file must not hide an archive, and nothing may be dropped silently. All values h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import UsageError
@@ -47,6 +48,8 @@ class BundleKind(StrEnum):
 
 
 ObjectKind = SegmentFileKind | BundleKind
+SegmentKey = tuple[int, str]
+"""Start offset and segment id."""
 
 
 def object_kind(text: str) -> ObjectKind:
@@ -201,3 +204,12 @@ class ArchiveLayout(Protocol):
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """A whole file other than the log, at most SMALL_FILE_LIMIT_BYTES; `OBJECT_MISSING` if the segment has none."""
+
+
+@runtime_checkable
+class ListsByName(Protocol):
+    """A layout whose objects have the names of their segments, so that it can list some segments alone."""
+
+    def list_named_segments(self, directory: PartitionDirectory, keys: Collection[SegmentKey]) -> SegmentListing:
+        """What `list_segments` says of these segments, and of other objects whose names begin as theirs. It costs at
+        most a request for each of them."""

@@ -19,7 +19,7 @@ a segment and identifies one upload.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +32,7 @@ from coldlog.archive.layouts.layout import (
     ObjectKind,
     PartitionDirectory,
     SegmentFileKind,
+    SegmentKey,
     SegmentListing,
     SegmentObject,
 )
@@ -39,8 +40,6 @@ from coldlog.archive.layouts.plain_objects import get_listed, read_small_object,
 from coldlog.archive.layouts.sorted_entries import (
     INT32_MAX,
     UUID_PATTERN,
-    SegmentKey,
-    list_level,
     segment_of,
     sort_level,
     sort_partition,
@@ -85,13 +84,20 @@ class LocalTieredStorageLayout:
 
     def list_partition_directories(self) -> DirectoryListing:
         """List the root once."""
-        level, form = list_level(self.store, ""), "no <topic>-<partition>-<topic id>"
+        level, form = self.store.list_level(""), "no <topic>-<partition>-<topic id>"
         directories, unrecognized = sort_level(level, find_partition_directory, form=form)
         return DirectoryListing(directories=tuple(directories), unrecognized=tuple(unrecognized))
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """List the directory once."""
-        objects, unrecognized = sort_partition(self.store, directory.name, _KINDS)
+        return self._list(directory, None)
+
+    def list_named_segments(self, directory: PartitionDirectory, keys: Collection[SegmentKey]) -> SegmentListing:
+        """List the objects with the names of these segments."""
+        return self._list(directory, keys)
+
+    def _list(self, directory: PartitionDirectory, keys: Collection[SegmentKey] | None) -> SegmentListing:
+        objects, unrecognized = sort_partition(self.store, directory.name, _KINDS, keys)
         kept, repeated = _split_repeated_ids(objects)
         segments = tuple(segment_of(directory, key, objects[key], REQUIRED_KINDS) for key in kept)
         for key in repeated:
@@ -159,10 +165,9 @@ def name_object(segment_id: RemoteLogSegmentId, start_offset: int, kind: Segment
 
 
 def list_segment_objects(store: ObjectStore, segment_id: RemoteLogSegmentId, start_offset: int) -> list[str]:
-    """Every object of a segment, finished or temporary; lists the segment's directory once."""
-    stem = _stem(segment_id, start_offset)
-    listed = store.iter_objects(name_directory(segment_id.topic_id_partition))
-    return [info.name for info in listed if info.name.startswith(f"{stem}.")]
+    """Every object of a segment, finished or temporary; one listing of its names."""
+    directory, _, name = _stem(segment_id, start_offset).rpartition("/")
+    return [info.name for info in store.list_level(directory, [f"{name}."])[1]]
 
 
 def _stem(segment_id: RemoteLogSegmentId, start_offset: int) -> str:

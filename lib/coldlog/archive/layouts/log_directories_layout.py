@@ -61,12 +61,12 @@ from coldlog.archive.layouts.log_directory import (
     LOG_START_OFFSET_CHECKPOINT,
     LocalPartition,
     LocalSegment,
-    find_partition_in,
+    partition_of,
     read_directory_name,
     read_topic_id,
 )
 from coldlog.archive.layouts.plain_objects import get_listed, read_small_object, require_small_kind
-from coldlog.archive.layouts.sorted_entries import list_directories_below, list_level, sort_level, unrecognized_object
+from coldlog.archive.layouts.sorted_entries import directories_below, sort_level, unrecognized_object
 from coldlog.archive.stores.object_store import ObjectStore, RootedStore
 from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import ArchiveError, Reason, UsageError
@@ -128,7 +128,7 @@ class LogDirectoriesLayout:
         unrecognized: list[UnrecognizedObject] = []
         directories: list[PartitionDirectory] = []
         for above in self._iter_above(unrecognized):
-            level, form = list_level(self.store, above), "no <topic>-<partition>"
+            level, form = self.store.list_level(above), "no <topic>-<partition>"
             found, others = sort_level(level, _find_partition_directory, form=form, ignored=BROKER_FILES)
             directories += found
             unrecognized += others
@@ -137,8 +137,9 @@ class LogDirectoriesLayout:
 
     def list_segments(self, directory: PartitionDirectory) -> SegmentListing:
         """List the directory and read its `partition.metadata`; `ArchiveError` if that cannot be read."""
-        unrecognized = list_directories_below(self.store, directory.name)
-        found = find_partition_in(self.store, directory.name)
+        directories, objects = self.store.list_level(directory.name)
+        unrecognized = directories_below(directories)
+        found = partition_of(directory.name, objects)
         if found is None:
             return SegmentListing(segments=(), unrecognized=tuple(unrecognized))
         unrecognized += [
@@ -209,7 +210,7 @@ class LogDirectoriesLayout:
             return name if fnmatchcase(name.rpartition("/")[2], pattern) else None
 
         form = f"name does not match {pattern}"
-        names, others = sort_level(list_level(self.store, above), find, form=form, ignored=BROKER_FILES)
+        names, others = sort_level(self.store.list_level(above), find, form=form, ignored=BROKER_FILES)
         for name in names:
             yield from self._iter_above(unrecognized, name, level + 1)
         unrecognized += others

@@ -18,7 +18,7 @@ A file may be removed after the listing. Reading it then is an `ArchiveError` (O
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -117,13 +117,13 @@ def list_partitions(store: ObjectStore) -> list[tuple[str, int]]:
 def find_partition(store: ObjectStore, topic: str, partition: int) -> LocalPartition | None:
     """The partition's current files; None if the directory has none, because Kafka writes some at once."""
     name = f"{topic}-{partition}"
-    return find_partition_in(store, name) if read_directory_name(name) == (topic, partition) else None
+    is_name = read_directory_name(name) == (topic, partition)
+    return partition_of(name, list(store.iter_objects(name))) if is_name else None
 
 
-def find_partition_in(store: ObjectStore, name: str) -> LocalPartition | None:
-    """As `find_partition`, for the directory `name`, at any depth; None if it is not a partition's."""
+def partition_of(name: str, listed: Collection[ObjectInfo]) -> LocalPartition | None:
+    """The files listed in the directory `name`, at any depth; None if there are none, or it is not a partition's."""
     topic_partition = read_directory_name(name.rpartition("/")[2])
-    listed = [] if topic_partition is None else list(store.iter_objects(name))
     if topic_partition is None or not listed:
         return None
     lineage = metadata = None

@@ -16,6 +16,7 @@ from coldlog.archive.layouts.layout import (
     ObjectKind,
     PartitionDirectory,
     SegmentFileKind,
+    SegmentKey,
     SegmentObject,
     UnrecognizedObject,
 )
@@ -25,19 +26,12 @@ from coldlog.archive.stores.object_store import ObjectInfo, ObjectStore
 # 22 characters hold 132 bits, so the last one carries only the two highest of its six.
 UUID_PATTERN = r"[A-Za-z0-9_-]{21}[AQgw]"
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
-# Start offset and segment id.
-SegmentKey = tuple[int, str]
 
 _FILE = re.compile(rf"(?P<start_offset>[0-9]{{20}})-(?P<segment_id>{UUID_PATTERN})(?P<suffix>\.[a-z_-]+)")
 _IN_ORDER: tuple[ObjectKind, ...] = (*SegmentFileKind, *BundleKind)
 Part = TypeVar("Part")
 Level = tuple[Iterable[str], Iterable[ObjectInfo]]
 """The names of directories, and the objects beside them."""
-
-
-def list_level(store: ObjectStore, directory_name: str) -> Level:
-    """What is directly in a directory."""
-    return store.list_directories(directory_name), store.iter_objects(directory_name)
 
 
 def sort_level(
@@ -68,13 +62,18 @@ def sort_level(
 
 
 def sort_partition(
-    store: ObjectStore, directory_name: str, kinds: Mapping[str, ObjectKind]
+    store: ObjectStore,
+    directory_name: str,
+    kinds: Mapping[str, ObjectKind],
+    keys: Collection[SegmentKey] | None = None,
 ) -> tuple[dict[SegmentKey, list[SegmentObject]], list[UnrecognizedObject]]:
     """The objects of each segment in a partition's directory, and all other entries; `kinds` are those of the
-    suffixes."""
-    unrecognized = list_directories_below(store, directory_name)
+    suffixes. With `keys`, only entries with the names of these segments, whatever their suffix."""
+    beginnings = None if keys is None else [f"{start_offset:020d}-{segment_id}." for start_offset, segment_id in keys]
+    directories, objects = store.list_level(directory_name, beginnings)
+    unrecognized = directories_below(directories)
     segments: dict[SegmentKey, list[SegmentObject]] = {}
-    for info in store.iter_objects(directory_name):
+    for info in objects:
         match = _FILE.fullmatch(info.name.rpartition("/")[2])
         digits, segment_id, suffix = ("", "", "") if match is None else match.groups()
         kind = kinds.get(suffix)
@@ -85,11 +84,9 @@ def sort_partition(
     return segments, unrecognized
 
 
-def list_directories_below(store: ObjectStore, directory_name: str) -> list[UnrecognizedObject]:
+def directories_below(names: Iterable[str]) -> list[UnrecognizedObject]:
     """The directories in a partition's directory, which no layout has."""
-    return [
-        unrecognized_directory(name, "a directory below a partition") for name in store.list_directories(directory_name)
-    ]
+    return [unrecognized_directory(name, "a directory below a partition") for name in names]
 
 
 def segment_object(kind: ObjectKind, info: ObjectInfo) -> SegmentObject:

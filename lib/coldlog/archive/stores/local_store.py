@@ -27,14 +27,14 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from coldlog.archive.stores.object_names import printable_name, require_object_name, require_prefix, require_range
-from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.object_store import Level, ObjectInfo
 from coldlog.archive.stores.stored_file import FileState, OwnedDescriptor, StoredFile
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 
@@ -64,6 +64,16 @@ class LocalStore:
                 status = self._find_status(entry, prefix)
                 if status is not None:
                     yield _object_info(_join(prefix, entry.name), status)
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
+        """Both, from one look at the directory. Only the named entries are asked for their size."""
+        directories, objects = [], []
+        for entry in self._scan(prefix, beginnings):
+            if _is_directory(entry):
+                directories.append(_join(prefix, entry.name))
+            elif (status := self._find_status(entry, prefix)) is not None:
+                objects.append(_object_info(_join(prefix, entry.name), status))
+        return directories, objects
 
     def size_bytes(self, name: str) -> int:
         """The file's current size."""
@@ -112,11 +122,14 @@ class LocalStore:
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name)
 
-    def _scan(self, prefix: str) -> list[os.DirEntry[str]]:
+    def _scan(self, prefix: str, beginnings: Collection[str] | None = None) -> list[os.DirEntry[str]]:
         require_prefix(prefix)
         try:
             with os.scandir(self._path(prefix)) as entries:
-                return sorted(entries, key=lambda entry: entry.name)
+                if beginnings is None:
+                    return sorted(entries, key=lambda entry: entry.name)
+                wanted = tuple(beginnings)
+                return sorted((each for each in entries if each.name.startswith(wanted)), key=lambda entry: entry.name)
         except OSError as failure:
             is_missing = failure.errno in _MISSING and os.path.isdir(self.root)
             if prefix and is_missing and not self._is_below_dangling_link(prefix):

@@ -6,11 +6,11 @@ those of the local store. A directory exists if an object's name contains it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from coldlog.archive.stores.object_names import require_object_name, require_prefix, require_range
-from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.object_store import Level, ObjectInfo
 from coldlog.archive.stores.object_writer import Content
 from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import ArchiveError, Reason
@@ -53,6 +53,12 @@ class MemoryStore:
         for name in sorted(self.objects):
             if name.startswith(start) and "/" not in name[len(start) :]:
                 yield ObjectInfo(name=name, size_bytes=len(self.objects[name]), modified_ms=self.modified_ms)
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
+        """Both; of the named entries only."""
+        starts = tuple(_start_of(prefix) + each for each in ([""] if beginnings is None else beginnings))
+        directories = [name for name in self.list_directories(prefix) if name.startswith(starts)]
+        return directories, [info for info in self.iter_objects(prefix) if info.name.startswith(starts)]
 
     def size_bytes(self, name: str) -> int:
         """The object's size."""

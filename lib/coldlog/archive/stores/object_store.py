@@ -7,7 +7,7 @@ writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -25,6 +25,10 @@ class ObjectInfo:
     size_bytes: int
     modified_ms: int
     may_be_directory: bool = False
+
+
+Level = tuple[list[str], list[ObjectInfo]]
+"""What is directly in a directory: the names of directories, and the objects beside them."""
 
 
 class ObjectStore(Protocol):
@@ -45,6 +49,10 @@ class ObjectStore(Protocol):
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object directly in the directory `prefix`, sorted by name, lazily."""
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
+        """What `list_directories` and `iter_objects` return, with one listing. With `beginnings`, only entries whose
+        names in the directory begin with one of these; none of them begins another. A bucket lists no others."""
 
     def size_bytes(self, name: str) -> int:
         """The object's current size."""

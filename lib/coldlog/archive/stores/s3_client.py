@@ -166,7 +166,7 @@ class S3Client:
         return await self.ask(target, attempt)
 
     async def list_page(self, target: S3Target, prefix: str, token: str = "", most_keys: int = 0) -> ListedPage:
-        """One page of the entries directly below `prefix`, which is empty or ends in `/`."""
+        """One page of the entries whose keys begin with `prefix` and have no `/` after it but at the end."""
         arguments: dict[str, object] = {"Bucket": target.bucket, "Prefix": prefix, "Delimiter": "/"}
         arguments |= {"ContinuationToken": token} if token else {}
         arguments |= {"MaxKeys": most_keys} if most_keys else {}

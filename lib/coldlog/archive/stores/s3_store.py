@@ -15,7 +15,7 @@ buffer; all parts are of the same version. Sequential reads are fetched in advan
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 
 from coldlog.archive.stores.object_names import is_object_name, require_object_name, require_prefix, require_range
-from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.object_store import Level, ObjectInfo
 from coldlog.archive.stores.read_ahead import WALKED_BYTES, Walk
 from coldlog.archive.stores.s3_answers import ListedKey, ListedPage
 from coldlog.archive.stores.s3_client import FetchedRange, S3Client, S3Options, client_of_process
@@ -52,26 +52,23 @@ class S3Store:
 
     def iter_directories(self, prefix: str) -> Iterator[str]:
         """The same, page by page, in S3's order (with the `/` at the end of each)."""
-        start = self._start_of(prefix)
         for page in self._iter_pages(prefix):
-            yield from filter(is_object_name, (_relative(key[:-1], start, prefix) for key in page.prefixes))
+            yield from self._directories_of(page, prefix)
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """Keys directly below `prefix`, page by page, and one object for each part that cannot be a name."""
-        start = self._start_of(prefix)
         for page in self._iter_pages(prefix):
-            found = [
-                self._object_info(listed, start, prefix)
-                for listed in page.keys
-                if listed.key != start or listed.size_bytes
-            ]
-            unnamed = (_relative(key, start, prefix) for key in page.prefixes)
-            found += [
-                ObjectInfo(name=name, size_bytes=0, modified_ms=0)
-                for name in unnamed
-                if not is_object_name(name.removesuffix(_MARKER_ENDS))
-            ]
-            yield from sorted(found)
+            yield from self._objects_of(page, prefix)
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
+        """Both, from one request a page, and at least one for each of `beginnings`."""
+        directories: list[str] = []
+        objects: list[ObjectInfo] = []
+        for beginning in [""] if beginnings is None else sorted(beginnings):
+            for page in self._iter_pages(prefix, beginning):
+                directories += self._directories_of(page, prefix)
+                objects += self._objects_of(page, prefix)
+        return sorted(directories), objects
 
     def size_bytes(self, name: str) -> int:
         """The object's current size; one request."""
@@ -109,11 +106,29 @@ class S3Store:
         page = self._page(self._start_of(""), most_keys=1)
         return bool(page.keys or page.prefixes)
 
-    def _iter_pages(self, prefix: str) -> Iterator[ListedPage]:
-        page = self._page(self._start_of(prefix))
+    def _directories_of(self, page: ListedPage, prefix: str) -> Iterator[str]:
+        start = self._start_of(prefix)
+        return filter(is_object_name, (_relative(key[:-1], start, prefix) for key in page.prefixes))
+
+    def _objects_of(self, page: ListedPage, prefix: str) -> list[ObjectInfo]:
+        start = self._start_of(prefix)
+        found = [
+            self._object_info(listed, start, prefix) for listed in page.keys if listed.key != start or listed.size_bytes
+        ]
+        unnamed = (_relative(key, start, prefix) for key in page.prefixes)
+        found += [
+            ObjectInfo(name=name, size_bytes=0, modified_ms=0)
+            for name in unnamed
+            if not is_object_name(name.removesuffix(_MARKER_ENDS))
+        ]
+        return sorted(found)
+
+    def _iter_pages(self, prefix: str, beginning: str = "") -> Iterator[ListedPage]:
+        start = self._start_of(prefix) + beginning
+        page = self._page(start)
         yield page
         while page.next_token:
-            page = self._page(self._start_of(prefix), token=page.next_token)
+            page = self._page(start, token=page.next_token)
             yield page
 
     def _page(self, start: str, token: str = "", most_keys: int = 0) -> ListedPage:

@@ -6,10 +6,10 @@ of them, and try again later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from coldlog.archive.stores.object_store import ObjectInfo
+from coldlog.archive.stores.object_store import Level, ObjectInfo
 from coldlog.archive.stores.object_writer import Content
 from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.errors import RetriableError
@@ -27,6 +27,10 @@ class UnreachableStore:
         raise self._error(prefix)
 
     def iter_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Raise the error."""
+        raise self._error(prefix)
+
+    def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
         """Raise the error."""
         raise self._error(prefix)
 

@@ -10,7 +10,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.indexing.events.event_rows import LOST, UNREADABLE, event_row, lost_row
+from coldlog.indexing.events.event_rows import (
+    LOST,
+    SEGMENT,
+    SEGMENT_UPDATE,
+    TOMBSTONE,
+    UNREADABLE,
+    event_row,
+    lost_row,
+)
 from coldlog.indexing.events.event_sources import NO_ANSWER, NO_LONGER_THERE, RAW_SCHEMA, REFUSED
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.row_edits import Row
@@ -31,6 +39,16 @@ class Cursor:
     offset: int
     value: bytes | None
     has_problem: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSegment:
+    """What new events say of a segment: where it begins, if one of them says that, and whether it is deleted."""
+
+    topic_id: str
+    segment_id: str
+    start_offset: int | None
+    is_deleted: bool
 
 
 def next_offset(cursors: dict[int, Cursor], partition: int) -> int:
@@ -78,6 +96,22 @@ class ReadHere:
     def places(self, most: int) -> list[tuple[str | None, int | None]]:
         """Some topics and partitions that new events name."""
         return list({(row["topic"], row["partition"]): None for row in self.new})[:most]
+
+    def segments(self) -> dict[tuple[str, int], frozenset[NamedSegment]]:
+        """The segments that new events name, by topic and partition; no partition of which they say anything else."""
+        found: dict[tuple[str, int], dict[tuple[str, str], list[Row]]] = {}
+        others = set[tuple[str, int]]()
+        for row in self.new:
+            place, key = (row["topic"], row["partition"]), (row["topic_id"], row["segment_id"])
+            if row["event_kind"] in (SEGMENT, SEGMENT_UPDATE, TOMBSTONE) and None not in key:
+                found.setdefault(place, {}).setdefault(key, []).append(row)
+            else:
+                others.add(place)
+        return {
+            place: frozenset(_named(key, rows) for key, rows in segments.items())
+            for place, segments in found.items()
+            if place not in others
+        }
 
     def lasts(self) -> list[Row]:
         """As `ReadInTasks.lasts`."""
@@ -145,6 +179,10 @@ class ReadInTasks:
         """The rows to store."""
         return self.new
 
+    def segments(self) -> dict[tuple[str, int], frozenset[NamedSegment]]:
+        """Nothing: so many events name most of an archive."""
+        return {}
+
     def places(self, most: int) -> list[tuple[str | None, int | None]]:
         """Some topics and partitions that new events name."""
         named = self.new.select("topic", "partition").distinct().limit(most).collect()
@@ -164,6 +202,14 @@ class ReadInTasks:
             F.expr("count(record_key) > 0").alias("is_keyed"),
         )
         return [row.asDict() for row in self.new.groupBy("metadata_partition").agg(*columns).collect()]
+
+
+def _named(key: tuple[str, str], rows: list[Row]) -> NamedSegment:
+    starts = [row["start_offset"] for row in rows if row["start_offset"] is not None]
+    is_deleted = any(row["event_kind"] == TOMBSTONE or str(row["state"]).startswith("DELETE") for row in rows)
+    return NamedSegment(
+        topic_id=key[0], segment_id=key[1], start_offset=min(starts, default=None), is_deleted=is_deleted
+    )
 
 
 def _is_new(row: Row, cursors: dict[int, Cursor]) -> bool:

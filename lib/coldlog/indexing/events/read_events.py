@@ -13,13 +13,21 @@ retention removed some, a row of kind `lost` is stored at the last of them.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.errors import RetriableError, UsageError
-from coldlog.indexing.events.decoded_events import DAMAGE_COLUMNS, Cursor, ReadHere, ReadInTasks, next_offset
+from coldlog.indexing.events.decoded_events import (
+    DAMAGE_COLUMNS,
+    Cursor,
+    NamedSegment,
+    ReadHere,
+    ReadInTasks,
+    next_offset,
+)
 from coldlog.indexing.events.event_sources import NO_ANSWER, EventSource
 from coldlog.indexing.events.positions import Positions, advance_positions, read_positions
 from coldlog.tables.definitions.quarantine import QUARANTINE
@@ -46,10 +54,14 @@ class ReadSummary:
     lost_partitions: tuple[int, ...] = ()
     partitions: frozenset[tuple[str, int]] | None = frozenset()
     """Topics and partitions that the new events name. None: they may say something of others, too."""
+    segments: Mapping[tuple[str, int], frozenset[NamedSegment]] = field(default_factory=dict)
+    """Of `partitions`, those of which the new events say something of these segments only."""
 
     def facts(self) -> dict[str, object]:
         """The numbers."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "partitions"}
+        return {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("partitions", "segments")
+        }
 
 
 def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
@@ -66,6 +78,7 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         lasts = read.lasts()
         _require_usable(lasts, source)
         partitions = frozenset[tuple[str, int]]() if not lasts else _named_partitions(read, lasts, cursors)
+        segments = read.segments() if partitions else {}
         if lasts:
             new_rows = read.new_rows()
             warehouse.append(SEGMENT_EVENTS, new_rows, count=sum(row["rows"] for row in lasts))
@@ -80,6 +93,7 @@ def read_events(warehouse: Warehouse, source: EventSource) -> ReadSummary:
         missing_offset_count=sum(_missing_count(row, next_offset(cursors, row["metadata_partition"])) for row in lasts),
         lost_partitions=lost,
         partitions=None if damaged_count or lost else partitions,
+        segments=segments,
     )
 
 

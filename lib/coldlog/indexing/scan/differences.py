@@ -25,6 +25,8 @@ WRITTEN_COLUMNS = (
 )  # fmt: skip
 COMPARED_COLUMNS = tuple(name for name in WRITTEN_COLUMNS if name != "log_modified_ms")
 """What makes a segment `changed`, unless the layout is a mirror."""
+STORED_COLUMNS = (*SEGMENTS.key, *WRITTEN_COLUMNS, "topic_id", "build_number", "damaged_files")
+"""What a comparison needs of `segments`."""
 FROM_LISTING, FROM_EVENTS = "listing", "events"
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
 INDEX_KINDS = (SegmentFileKind.OFFSET_INDEX.value, SegmentFileKind.TIME_INDEX.value)

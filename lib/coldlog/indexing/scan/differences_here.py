@@ -22,12 +22,14 @@ from coldlog.indexing.scan.differences import (
     FROM_EVENTS,
     FROM_LISTING,
     INDEX_KINDS,
+    STORED_COLUMNS,
     WRITTEN_COLUMNS,
     unrecognized_row,
     write_unrecognized,
 )
 from coldlog.indexing.scan.listing import LISTED_COLUMNS, LISTED_SCHEMA, SEGMENT_COLUMNS
 from coldlog.indexing.scan.lost_announcements import lost_offsets
+from coldlog.indexing.scan.named_segments import NamedListing
 from coldlog.indexing.scan.settled_segments import without_settled
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -37,7 +39,6 @@ from coldlog.tables.delta.warehouse import Warehouse
 
 _MOST_ROWS = 30_000
 """So many segments are compared one by one in this process."""
-STORED_COLUMNS = (*SEGMENTS.key, *WRITTEN_COLUMNS, "topic_id", "build_number", "damaged_files")
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
 _NOT_ANNOUNCED: Row = dict.fromkeys(ANNOUNCED_COLUMNS)
 
@@ -65,15 +66,25 @@ class ComparedHere:
 
     @classmethod
     def of(
-        cls, warehouse: Warehouse, batches: Sequence[pa.RecordBatch], *, is_mirror: bool, has_unlisted: bool
+        cls,
+        warehouse: Warehouse,
+        batches: Sequence[pa.RecordBatch],
+        *,
+        is_mirror: bool,
+        has_unlisted: bool,
+        named: NamedListing | None = None,
     ) -> ComparedHere | None:
-        """Compare; None if that is too much for this process, or if events were lost, which needs Spark."""
-        stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS)
+        """Compare; None if that is too much for this process, or if events were lost, which needs Spark. `batches` have
+        what was listed, those of `named` too."""
+        stored = warehouse.small_table(SEGMENTS, STORED_COLUMNS) if named is None else named.stored
         if stored is None or lost_offsets(warehouse):
             return None
         events = read_limited_events(warehouse, EVENT_COLUMNS)
         if events is None:
             return None
+        of_named = frozenset[tuple[str, int]]()
+        if named is not None:
+            stored, events, of_named = named.compared(events)
         listed = pa.Table.from_batches(batches, LISTED_SCHEMA)
         is_segment = pc.is_null(listed["unrecognized_name"])
         left = without_settled(stored, events, listed.select(SEGMENT_COLUMNS).filter(is_segment))
@@ -82,10 +93,11 @@ class ComparedHere:
             return None
         segments, rows = left.listed.to_pylist(), left.stored.to_pylist()
         unrecognized = listed.filter(pc.invert(is_segment)).to_pylist()
-        found = differences_here(segments, announced, rows, is_mirror=is_mirror, governed=left.governed)
+        found = differences_here(segments, announced, rows, is_mirror=is_mirror, governed=left.governed | of_named)
         if has_unlisted:
             found = without_unknown(found, list(filter(_is_unlisted, unrecognized)))
-        return cls(warehouse, segments, rows, found, some_stand=left.some_stand, unrecognized=unrecognized)
+        some_stand = left.some_stand or named is not None
+        return cls(warehouse, segments, rows, found, some_stand=some_stand, unrecognized=unrecognized)
 
     def forget(self) -> None:
         """Nothing is held elsewhere."""

@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 from coldlog.archive.inventory.reported_layout import ReportedLayout
 from coldlog.archive.layouts.layout import (
     ArchiveLayout,
+    BundleKind,
     DirectoryListing,
     ListedSegment,
     PartitionDirectory,
@@ -43,6 +44,7 @@ from coldlog.indexing.scan.listing_processes import map_in_processes
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.runtime.arrow_frames import frame_of
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 
 # Of the unrecognized rows, only a directory that cannot be listed has its partition.
@@ -106,6 +108,9 @@ class ListingTotals:
             unlisted=pc.count(rows["topic"]).as_py() - segments,
             digests=sum(rows["row_digest"].to_pylist()),
         )
+
+    def __sub__(self, other: ListingTotals) -> ListingTotals:
+        return ListingTotals(**{name: getattr(self, name) - getattr(other, name) for name in self.__slots__})
 
     def __add__(self, other: ListingTotals) -> ListingTotals:
         return ListingTotals(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
@@ -282,16 +287,17 @@ def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.Re
     try:
         listing = layout.list_segments(directory)
     except ArchiveError as wrong:
-        return _batch(directory, [_unlisted_row(directory, wrong)])
-    rows = [_segment_row(segment) for segment in listing.segments]
+        return rows_of(directory, [_unlisted_row(directory, wrong)])
+    rows = [listed_row(segment) for segment in listing.segments]
     rows += [
         {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
         for stray in listing.unrecognized
     ]
-    return _batch(directory, rows)
+    return rows_of(directory, rows)
 
 
-def _batch(directory: PartitionDirectory, rows: list[dict[str, object]]) -> pa.RecordBatch:
+def rows_of(directory: PartitionDirectory, rows: Iterable[Row]) -> pa.RecordBatch:
+    """Add the directory and the digest to each row."""
     digested = [
         {
             **row,
@@ -316,10 +322,9 @@ def _unlisted_row(directory: PartitionDirectory, wrong: ArchiveError) -> dict[st
     }
 
 
-def _segment_row(segment: ListedSegment) -> dict[str, object]:
+def listed_row(segment: ListedSegment) -> Row:
+    """Make the row of a listed segment, without directory and digest."""
     log = segment.find_object(SegmentFileKind.LOG)
-    is_whole = not segment.missing_kinds
-    state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED if is_whole else RemoteLogSegmentState.COPY_SEGMENT_STARTED
     return {
         "topic": segment.topic,
         "partition": segment.partition,
@@ -333,6 +338,26 @@ def _segment_row(segment: ListedSegment) -> dict[str, object]:
         ],
         "missing_kinds": [kind.value for kind in segment.missing_kinds],
         "log_modified_ms": log.modified_ms if log else None,
-        "state": state.name,
-        "index_status": (IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE).value,
+        **_listed_state(segment.missing_kinds),
     }
+
+
+def stored_as_listed(stored: Row) -> Row:
+    """Make the `listed_row` from which this row of `segments` has its objects."""
+    names = ("topic", "partition", "topic_id", "start_offset", "segment_id", "objects", "missing_kinds")
+    sizes = {each["kind"]: each["size_bytes"] for each in stored["objects"]}
+    # A build stores the size of a log that only a manifest has.
+    has_manifest = BundleKind.MANIFEST.value in {*sizes, *stored["missing_kinds"]}
+    return {
+        **{name: stored[name] for name in names},
+        "size_bytes": None if has_manifest else sizes.get(SegmentFileKind.LOG.value),
+        "log_modified_ms": stored["log_modified_ms"],
+        **_listed_state(stored["missing_kinds"]),
+    }
+
+
+def _listed_state(missing_kinds: Sequence[object]) -> Row:
+    is_whole = not missing_kinds
+    state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED if is_whole else RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    status = IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE
+    return {"state": state.name, "index_status": status.value}

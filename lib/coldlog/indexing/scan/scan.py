@@ -21,24 +21,26 @@ whose deletion was not announced, and an archive that lists none of the segments
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.layout import ArchiveLayout, PartitionDirectory
 from coldlog.errors import UsageError
 from coldlog.indexing.scan.differences import ComparedInTasks
 from coldlog.indexing.scan.differences_here import ComparedHere
 from coldlog.indexing.scan.listing import (
     LISTED_SCHEMA,
     ArchiveDigest,
+    DirectoryDigest,
     digests_of_batches,
     digests_of_frame,
     list_here,
     list_in_tasks,
 )
+from coldlog.indexing.scan.named_segments import NamedListing, list_named
 from coldlog.indexing.scan.touched import Touched, in_partitions
 from coldlog.runtime.arrow_frames import frame_of
 from coldlog.runtime.console import Console, counted
@@ -84,22 +86,18 @@ def scan_segments(
     """Update `segments` and `unrecognized_objects` to what the archive lists.
 
     `report` receives lines about directories that cannot be listed; without it they are printed to stderr. With
-    `touched`, only these partitions are listed, and `warehouse` must be limited to them.
+    `touched`, only these partitions are listed, some of them by name, and `warehouse` must be limited to them.
     """
     found_directories = layout.list_partition_directories()
     directories = in_partitions(found_directories.directories, touched)
     beside = found_directories.unrecognized if touched is None else ()
-    here = list_here(layout, directories)
-    listed = list_in_tasks(warehouse, layout, directories).persist() if here is None else None
+    listed = _list(warehouse, layout, directories, touched)
     try:
-        if here is not None:
-            digests = digests_of_batches(directories, here)
-        else:
-            assert listed is not None
-            digests = digests_of_frame(directories, listed)
-        archive = ArchiveDigest.of([*digests, *(() if touched is None else touched.others)], beside)
+        archive = ArchiveDigest.of([*listed.digests, *(() if touched is None else touched.others)], beside)
         totals = archive.totals
-        compared = _compare(warehouse, here, listed, is_mirror=layout.is_mirror, has_unlisted=totals.unlisted > 0)
+        compared = _compare(warehouse, listed, is_mirror=layout.is_mirror, has_unlisted=totals.unlisted > 0)
+        if compared is None:
+            return scan_segments(warehouse, layout, report=report, touched=_whole(touched))
         try:
             if totals.unlisted:
                 _report_unlisted(compared, totals.unlisted, report or Console().warn)
@@ -115,8 +113,7 @@ def scan_segments(
         if totals.unrecognized or beside or not warehouse.is_known_empty(UNRECOGNIZED_OBJECTS):
             unrecognized_count = compared.write_unrecognized(beside)
     finally:
-        if listed is not None:
-            listed.unpersist()
+        listed.forget()
     return ScanSummary(
         partition_count=len(archive.directories),
         segment_count=totals.segments,
@@ -131,22 +128,55 @@ def scan_segments(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """What was listed: rows in this process, some of them by name (`named`), or rows that tasks hold."""
+
+    digests: tuple[DirectoryDigest, ...]
+    here: list[pa.RecordBatch] | None = None
+    named: NamedListing | None = None
+    in_tasks: DataFrame | None = None
+
+    def forget(self) -> None:
+        """Drop the rows of tasks."""
+        if self.in_tasks is not None:
+            self.in_tasks.unpersist()
+
+
+def _list(
+    warehouse: Warehouse, layout: ArchiveLayout, directories: Sequence[PartitionDirectory], touched: Touched | None
+) -> _Listed:
+    named = list_named(warehouse, layout, directories, touched)
+    whole = directories if named is None else named.whole(directories)
+    here = list_here(layout, whole)
+    if here is None:
+        rows = list_in_tasks(warehouse, layout, directories).persist()
+        return _Listed(digests=tuple(digests_of_frame(directories, rows)), in_tasks=rows)
+    digests = tuple(digests_of_batches(whole, here))
+    if named is None:
+        return _Listed(digests=digests, here=here)
+    return _Listed(digests=(*digests, *named.digests), here=[*here, *named.batches], named=named)
+
+
+def _whole(touched: Touched | None) -> Touched | None:
+    return None if touched is None else replace(touched, named={})
+
+
 def _compare(
-    warehouse: Warehouse,
-    here: list[pa.RecordBatch] | None,
-    listed: DataFrame | None,
-    *,
-    is_mirror: bool,
-    has_unlisted: bool,
-) -> ComparedHere | ComparedInTasks:
-    """Compare what was listed in this process, or in tasks, with events and stored rows."""
-    if here is not None:
-        compared = ComparedHere.of(warehouse, here, is_mirror=is_mirror, has_unlisted=has_unlisted)
-        if compared is not None:
+    warehouse: Warehouse, listed: _Listed, *, is_mirror: bool, has_unlisted: bool
+) -> ComparedHere | ComparedInTasks | None:
+    """Compare what was listed with events and stored rows, in this process or in tasks. None if only tasks can, and not
+    all of each partition was listed."""
+    rows = listed.in_tasks
+    if listed.here is not None:
+        compared = ComparedHere.of(
+            warehouse, listed.here, is_mirror=is_mirror, has_unlisted=has_unlisted, named=listed.named
+        )
+        if compared is not None or listed.named is not None:
             return compared
-        listed = frame_of(warehouse.spark, pa.Table.from_batches(here, schema=LISTED_SCHEMA))
-    assert listed is not None
-    return ComparedInTasks(warehouse, listed, is_mirror=is_mirror, has_unlisted=has_unlisted)
+        rows = frame_of(warehouse.spark, pa.Table.from_batches(listed.here, schema=LISTED_SCHEMA))
+    assert rows is not None
+    return ComparedInTasks(warehouse, rows, is_mirror=is_mirror, has_unlisted=has_unlisted)
 
 
 def _report_unlisted(compared: ComparedHere | ComparedInTasks, count: int, report: Callable[[str], None]) -> None:

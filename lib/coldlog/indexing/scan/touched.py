@@ -8,12 +8,13 @@ archive that follows from them is that of the last run's witness.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from coldlog.archive.inventory.reported_layout import ReportedLayout
 from coldlog.archive.layouts.layout import ArchiveLayout, PartitionDirectory
+from coldlog.indexing.events.decoded_events import NamedSegment
 from coldlog.indexing.scan.due_listings import EVENT_DRIVEN_COLUMNS, event_driven, is_due
 from coldlog.indexing.scan.listing import ArchiveDigest, DirectoryDigest, ListingTotals
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
@@ -23,12 +24,23 @@ from coldlog.tables.delta.small_table import Row, SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 
 _MOST_PARTITIONS = 1_000
+SEGMENTS_A_NAME = 100
+"""A partition is listed by name if it has so many segments for each. A page of a bucket has 170 segments of Kafka's
+layout and 330 of Aiven's."""
 _TOTALS = ("segments", "log_bytes", "incomplete", "unrecognized")
 
 Partition = tuple[str, int]
 """Topic and partition number."""
 KeptDigests = Mapping[str, DirectoryDigest]
 """What the last run found in each directory, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPart:
+    """The segments that new events name in a partition, and what the last run found in its directories."""
+
+    segments: frozenset[NamedSegment]
+    before: tuple[DirectoryDigest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +51,8 @@ class Touched:
     """Of the last run."""
     partitions: frozenset[Partition]
     others: tuple[DirectoryDigest, ...]
+    named: Mapping[Partition, NamedPart] = field(default_factory=dict)
+    """Of `partitions`, those that may be listed by name (`named_segments`)."""
 
 
 def read_kept(uri: str, digest: str) -> KeptDigests:
@@ -63,14 +77,27 @@ def find_touched(kept: KeptDigests, witness: Mapping[str, str], now: ArchiveDige
     return Touched(witness=witness, partitions=partitions, others=others)
 
 
-def with_partitions(touched: Touched, more: Iterable[Partition]) -> Touched | None:
-    """Add partitions; None if a run over everything costs no more."""
+def with_partitions(
+    touched: Touched, more: Iterable[Partition], named: Mapping[Partition, frozenset[NamedSegment]]
+) -> Touched | None:
+    """Add partitions; None if a run over everything costs no more. In those of `named`, only these segments may have
+    changed since the directories were listed."""
     partitions = touched.partitions | frozenset(more)
+    before: dict[Partition, list[DirectoryDigest]] = {}
+    for each in touched.others:
+        if _partition(each.directory) in named:
+            before.setdefault(_partition(each.directory), []).append(each)
+    parts = {
+        partition: NamedPart(segments=named[partition], before=tuple(found))
+        for partition, found in before.items()
+        if all(each.listed_ms is not None for each in found)
+        and len(named[partition]) * SEGMENTS_A_NAME <= sum(each.totals.segments for each in found)
+    }
     others = tuple(each for each in touched.others if _partition(each.directory) not in partitions)
     # An archive of which nothing is left may be another one, which a run over everything refuses.
     if not any(each.totals.segments for each in others) or len(partitions) > _MOST_PARTITIONS:
         return None
-    return replace(touched, partitions=partitions, others=others)
+    return replace(touched, partitions=partitions, others=others, named=parts)
 
 
 def may_be_limited(kept: KeptDigests, known: KeptDigests, most_segments: int) -> bool:
@@ -95,7 +122,7 @@ def listed_again(now: ArchiveDigest, kept: KeptDigests, known: KeptDigests, now_
 def with_seen_times(
     archive: ArchiveDigest, layout: ArchiveLayout, now_ms: int, is_listed: Callable[[PartitionDirectory], bool]
 ) -> ArchiveDigest:
-    """Note as of when the content of the directories that were listed with this `layout` is known."""
+    """Note as of when the content of the directories that were listed whole with this `layout` is known."""
 
     def seen_ms(directory: PartitionDirectory) -> int:
         if isinstance(layout, ReportedLayout) and layout.is_reported(directory):
@@ -103,7 +130,7 @@ def with_seen_times(
         return now_ms
 
     directories = (
-        replace(each, seen_ms=seen_ms(each.directory)) if is_listed(each.directory) else each
+        replace(each, seen_ms=seen_ms(each.directory)) if each.seen_ms is None and is_listed(each.directory) else each
         for each in archive.directories
     )
     return replace(archive, directories=tuple(directories))
@@ -116,11 +143,11 @@ def keep_digests(uri: str, archive: ArchiveDigest) -> None:
 
 def with_listing_times(archive: ArchiveDigest, warehouse: Warehouse, listed_ms: int) -> ArchiveDigest:
     """Note of each directory that this run has listed whether its partition follows the metadata topic, and when it was
-    listed. `warehouse` is limited to the partitions that this run has listed; None there: all."""
+    listed whole. `warehouse` is limited to the partitions that this run has listed; None there: all."""
     of_events = event_driven(_segments(warehouse))
     listed = warehouse.partitions
     directories = (
-        replace(each, listed_ms=listed_ms if _partition(each.directory) in of_events else None)
+        replace(each, listed_ms=(each.listed_ms or listed_ms) if _partition(each.directory) in of_events else None)
         if listed is None or _partition(each.directory) in listed
         else each
         for each in archive.directories
