@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from benchmarks.generated_logs import GeneratedArchive, get_archive
 from benchmarks.measuring import MEGABYTE, Figure
 from benchmarks.sizes import Sizes
@@ -21,8 +20,7 @@ from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayou
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.index_files import outcomes_of
-from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
+from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.settings import IndexSettings
 
@@ -138,7 +136,7 @@ def _build(layout: ArchiveLayout, work: list[SegmentWork], depth: IndexDepth) ->
         ),
         window_bytes=_SETTINGS.window_bytes,
     )
-    outcomes = outcomes_of(pa.Table.from_batches(build_segments(layout, work, options)))
+    outcomes = [part.row for part in build_segments(layout, work, options) if isinstance(part, Outcome)]
     wrong = [row for row in outcomes if row["index_depth"] != depth.value]
     assert not wrong, wrong[0]
     return outcomes

@@ -22,8 +22,9 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.index.partition_plan import IncarnationPlan, plan_partition
 from coldlog.index.segment_facts import SegmentFacts
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import DROPPED, OUTCOME, payload_schema, read_payloads
-from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, BuildOptions, OutcomeKind, build_segments
+from coldlog.indexing.builds.index_files import outcome_rows
+from coldlog.indexing.builds.index_rows import IndexPart, iter_rows
+from coldlog.indexing.builds.segment_build import BuildOptions, Dropped, Outcome, OutcomeKind, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.definition import TableDefinition
 
@@ -138,25 +139,33 @@ def small_partition(*, index_interval_bytes: int = 0) -> Partition:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Built:
-    """What a build hands over of one segment: table and rows of each piece, encoded, in order."""
+    """What a build hands over of one segment: the parts of its index, and its outcome, which comes last."""
 
-    pieces: tuple[tuple[str, bytes], ...]
+    parts: tuple[IndexPart, ...]
+    ended: Outcome
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Built) and (self.encoded, self.outcome) == (other.encoded, other.outcome)
+
+    def __hash__(self) -> int:
+        return hash(self.ended.segment)
 
     @cached_property
     def outcome(self) -> Row:
-        """Its one outcome, which comes last."""
-        assert [name for name, _ in self.pieces].count(OUTCOME) == 1
-        name, payload = self.pieces[-1]
-        assert name == OUTCOME
-        (row,) = read_payloads(OUTCOME_SCHEMA, [payload]).to_pylist()
-        assert isinstance(row, dict)
-        return row
+        """The outcome as the driver gets it."""
+        (row,) = outcome_rows([self.ended.row]).to_pylist()
+        return dict(row)
+
+    @cached_property
+    def encoded(self) -> dict[str, bytes]:
+        """The rows of each table that has some."""
+        return {table.name: rows.serialize().to_pybytes() for table, _, rows in iter_rows(self.parts)}
 
     def rows(self, table: TableDefinition) -> list[Row]:
-        payloads = [payload for name, payload in self.pieces if name == table.name]
-        return list(read_payloads(payload_schema(table), payloads).to_pylist())
+        found = {each.name: rows for each, _, rows in iter_rows(self.parts)}
+        return list(found[table.name].to_pylist()) if table.name in found else []
 
 
 def build(partition: Partition, build_options: BuildOptions) -> list[Built]:
@@ -181,14 +190,17 @@ def list_works(layout: LocalTieredStorageLayout) -> list[SegmentWork]:
 
 
 def build_works(layout: LocalTieredStorageLayout, works: list[SegmentWork], build_options: BuildOptions) -> list[Built]:
-    pieces: dict[str, list[tuple[str, bytes]]] = {work.segment.segment_id: [] for work in works}
-    for piece in build_segments(layout, works, build_options):
-        (row,) = piece.to_pylist()
-        if row["table_name"] == DROPPED:
-            pieces[row["segment_id"]].clear()
-        else:
-            pieces[row["segment_id"]].append((row["table_name"], row["payload"]))
-    return [Built(tuple(each)) for each in pieces.values()]
+    built, parts = list[Built](), list[IndexPart]()
+    for part in build_segments(layout, works, build_options):
+        match part:
+            case Dropped():
+                parts.clear()
+            case Outcome():
+                built.append(Built(tuple(parts), part))
+                parts.clear()
+            case _:
+                parts.append(part)
+    return built
 
 
 def flips(content: bytes, patterns: tuple[int, ...]) -> Iterator[tuple[int, bytes]]:

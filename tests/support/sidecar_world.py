@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment
@@ -17,9 +16,9 @@ from builders.side_files import extend_lineage
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import payload_schema
-from coldlog.indexing.builds.index_files import outcomes_of
-from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
+from coldlog.indexing.builds.index_files import outcome_rows
+from coldlog.indexing.builds.index_rows import IndexPart, iter_rows
+from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
 from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.questions import Answers, Questions
@@ -27,7 +26,6 @@ from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import NEWEST_VERSION
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from noting_store import NotingStore
@@ -129,11 +127,13 @@ def sidecar_world(
             replaces_build_numbers=(),
             **(values | (announced[at] if announced else {})),  # type: ignore[arg-type]  # as above
         )
-        pieces = pa.Table.from_batches(build_segments(layout, [work], options))
-        for table in INDEX_TABLES:
-            for payload in pieces.filter(pc.field("table_name") == table.name)["payload"].to_pylist():
-                rows[table.name] += _rows_of(table, one.segment_id, payload)
-        (outcome,) = outcomes_of(pieces)
+        *parts, ended = build_segments(layout, [work], options)
+        assert isinstance(ended, Outcome)
+        for table, _, of_table in iter_rows([each for each in parts if isinstance(each, IndexPart)]):
+            key: Row = {"topic": ORDERS.topic, "partition": ORDERS.partition}
+            key |= {"segment_id": one.segment_id, "build_number": 1}
+            rows[table.name] += [{**row, **key} for row in of_table.to_pylist()]
+        (outcome,) = outcome_rows([ended.row]).to_pylist()
         objects = [{"kind": each.kind.value, "name": each.name, "size_bytes": each.size_bytes} for each in one.objects]
         outcomes.append({**outcome, "objects": objects})
     ends = served_to or [segment.end_offset for segment in segments]
@@ -141,12 +141,6 @@ def sidecar_world(
     return SidecarWorld(
         written=written, layout=layout, warehouse=folder / "warehouse", notes=notes, outcomes=outcomes, rows=rows
     )
-
-
-def _rows_of(table: TableDefinition, segment_id: str, payload: bytes) -> list[Row]:
-    read = pa.ipc.read_record_batch(pa.py_buffer(payload), payload_schema(table)).to_pylist()
-    key = {"topic": ORDERS.topic, "partition": ORDERS.partition, "segment_id": segment_id, "build_number": 1}
-    return [{**row, **key} for row in read]
 
 
 def _write_tables(

@@ -98,8 +98,22 @@ def test_rows_of_damaged_segments_are_in_no_file_although_other_segments_have_th
     require_good_rows(answers, tmp_path)
 
 
+@pytest.mark.parametrize(("piece_rows", "most_segments"), [(1, 1_000), (30, 1_000), (100_000, 1)])
+def test_rows_are_the_same_however_many_are_written_together(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_rows: int, most_segments: int
+) -> None:
+    """A segment of more than 30 rows waits in a temporary file."""
+    monkeypatch.setattr(index_files, "PIECE_ROWS", piece_rows)
+    monkeypatch.setattr(index_files, "_MOST_SEGMENTS", most_segments)
+    monkeypatch.setattr(index_files, "_OUTCOMES_AT_ONCE", 3)
+    answers = index(archive, tmp_path)
+    assert [row["partition"] for row in outcomes_of(answers)] == [0, 1, 2, 3]
+    require_good_rows(answers, tmp_path)
+
+
 def test_full_file_is_followed_by_another(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_files, "_FILE_BYTES", 1)
+    monkeypatch.setattr(index_files, "_MOST_SEGMENTS", 1)
     answers = index(archive, tmp_path)
     assert [len(files_of(table.name, answers)) for table in (OFFSET_INDEX, TIME_INDEX)] == [2, 2]
     require_good_rows(answers, tmp_path)

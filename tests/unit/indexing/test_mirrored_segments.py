@@ -13,12 +13,13 @@ from builders.segment_builder import Batch, Record, Segment
 from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.open_archive import open_archive
+from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import OUTCOME, payload_schema, read_payloads
-from coldlog.indexing.builds.segment_build import OUTCOME_SCHEMA, BuildOptions, build_segments
+from coldlog.indexing.builds.index_files import outcome_rows
+from coldlog.indexing.builds.index_rows import iter_rows
+from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 from kafka_sample import true_segments
 
 OPTIONS = BuildOptions(
@@ -46,14 +47,13 @@ def build(mirror: Path) -> tuple[Rows, Rows]:
             )
             for segment in segments
         ]
-        for piece in build_segments(layout, works, OPTIONS):
-            for row in piece.to_pylist():
-                where = {name: row[name] for name in ("topic", "partition")}
-                if row["table_name"] == OUTCOME:
-                    outcomes += read_payloads(OUTCOME_SCHEMA, [row["payload"]]).to_pylist()
-                elif row["table_name"] == TXN_INDEX.name:
-                    read = read_payloads(payload_schema(TXN_INDEX), [row["payload"]])
-                    aborted += [where | entry for entry in read.to_pylist()]
+        for part in build_segments(layout, works, OPTIONS):
+            if isinstance(part, Outcome):
+                outcomes += outcome_rows([part.row]).to_pylist()
+            elif isinstance(part, TxnIndex):
+                ((_, _, rows),) = iter_rows([part])
+                where = {"topic": directory.topic, "partition": directory.partition}
+                aborted += [where | entry for entry in rows.to_pylist()]
     return outcomes, aborted
 
 

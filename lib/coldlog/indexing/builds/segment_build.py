@@ -35,9 +35,7 @@ from coldlog.index.segment_index import IndexChunk, SegmentIndexer
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.index.sound_batches import SoundBatches
 from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.encoded_rows import OUTCOME, drop_pieces, encode_rows, one_row
-from coldlog.indexing.builds.index_pieces import IndexPieces
-from coldlog.indexing.builds.index_rows import interval_index_rows, txn_index_rows
+from coldlog.indexing.builds.index_rows import IndexPart
 from coldlog.indexing.builds.log_chunks import LogReader
 from coldlog.indexing.builds.preceding_segments import EarlierSegments, SegmentLog
 from coldlog.indexing.builds.salvage import Losses, find_sound_of_damaged, require_listed_aborts, rows_of_holes
@@ -49,9 +47,7 @@ from coldlog.indexing.builds.settled_transactions import (
 from coldlog.indexing.builds.side_files import SideFiles, read_checkpoint_of_damaged, read_side_files
 from coldlog.indexing.builds.sidecar_index import find_sidecar_index
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,22 +122,42 @@ OUTCOME_SCHEMA = pa.schema(
         ("found", pa.string()),
     ]
 )
-_OUTCOME_ROW = pa.struct(list(OUTCOME_SCHEMA))
 
 
-def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the pieces of every segment of `works`, each segment's outcome last."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of a segment; `row` has columns of `OUTCOME_SCHEMA`, those without a value may be missing."""
+
+    segment: ListedSegment
+    row: dict[str, object]
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the parts of the segment count."""
+        return self.row["outcome"] == OutcomeKind.INDEXED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The segment is read again: its parts so far do not count."""
+
+
+BuiltPart = IndexPart | Dropped | Outcome
+
+
+def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[BuiltPart]:
+    """Yield the parts of the index of every segment of `works`, each segment's outcome last."""
     earlier = EarlierSegments(layout=layout, limits=options.limits, window_bytes=options.window_bytes)
     for work in works:
         outcome = yield from _index_what_is_sound(earlier, work, options)
         row = {**_key_of(work.segment), "log_bytes": work.log_bytes, **outcome}
-        yield encode_rows(OUTCOME, work.segment, one_row(_OUTCOME_ROW, row))
+        yield Outcome(segment=work.segment, row=row)
 
 
 def _index_what_is_sound(
     earlier: EarlierSegments, work: SegmentWork, options: BuildOptions
-) -> Generator[pa.RecordBatch, None, dict[str, object]]:
-    """Yield the pieces of one segment; return its outcome. If a file is damaged, the segment is read without it."""
+) -> Generator[BuiltPart, None, dict[str, object]]:
+    """Yield the parts of one segment; return its outcome. If a file is damaged, the segment is read without it."""
     layout = earlier.layout
     losses: Losses | None = Losses()
     first: ArchiveError | None = None
@@ -153,7 +169,7 @@ def _index_what_is_sound(
             wrong = unnamed if unnamed.object_name else unnamed.with_object_name(log_name)
             first = first or wrong
             losses = losses.and_also(wrong, is_mirror=layout.is_mirror) if options.is_salvaging else None
-            yield drop_pieces(work.segment)
+            yield Dropped()
         except RetriableError as unanswered:
             return _unreadable(unanswered)
         else:
@@ -164,7 +180,7 @@ def _index_what_is_sound(
 
 def _index_at_depth(
     earlier: EarlierSegments, work: SegmentWork, options: BuildOptions, losses: Losses
-) -> Generator[pa.RecordBatch, None, dict[str, object]]:
+) -> Generator[BuiltPart, None, dict[str, object]]:
     """As `_index_one`; at sidecar depth without the log, unless something is damaged or not fit for it."""
     if options.depth is not IndexDepth.SIDECAR:
         return (yield from _index_one(earlier, work, options, losses))
@@ -172,16 +188,16 @@ def _index_at_depth(
     found = find_sidecar_index(earlier, work, options.stride_bytes) if is_fit else None
     if found is None:
         return (yield from _index_one(earlier, work, replace(options, depth=IndexDepth.BATCH), losses))
-    yield encode_rows(INTERVAL_INDEX.name, work.segment, interval_index_rows(found.intervals))
+    yield found.intervals
     if found.txn_index.entry_count:
-        yield encode_rows(TXN_INDEX.name, work.segment, txn_index_rows(found.txn_index))
+        yield found.txn_index
     return found.facts
 
 
 def _index_one(
     earlier: EarlierSegments, work: SegmentWork, options: BuildOptions, losses: Losses
-) -> Generator[pa.RecordBatch, None, dict[str, object]]:
-    """Yield the pieces of one segment; return the values to publish."""
+) -> Generator[BuiltPart, None, dict[str, object]]:
+    """Yield the parts of one segment; return the values to publish."""
     layout, segment = earlier.layout, work.segment
     if losses.log is None:
         _require_announced_size(layout, work)
@@ -199,15 +215,13 @@ def _index_one(
     size_bytes = _find_end(layout, segment, options) if is_open_ended else layout.log_size_bytes(segment)
     sound = None if losses.log is None else _find_sound(layout, work, side_files, losses.log, options)
     reader = LogReader(layout=layout, segment=segment, indexer=indexer, window_bytes=options.window_bytes)
-    pieces = IndexPieces(segment=segment)
     for chunk in _iter_chunks(reader, size_bytes, side_files, sound, options):
         if sound is None:
             side_files.add(chunk)
         if aborted is not None:
             aborted.add(chunk.headers, chunk.abort_offsets)
-        yield from pieces.add(chunk)
+        yield chunk
         del chunk  # free it before the next one is read
-    yield from pieces.finish()
     summary = indexer.finish()
     open_before: Mapping[int, int] = {}
     if sound is not None and losses.log is not None and aborted is not None:
@@ -220,7 +234,7 @@ def _index_one(
     require_known_starts(earlier, segment, side_files)
     _require_announced_end(work, summary)
     if side_files.txn_index.entry_count:
-        yield encode_rows(TXN_INDEX.name, segment, txn_index_rows(side_files.txn_index))
+        yield side_files.txn_index
     listed_bytes = segment.listed_log_size_bytes
     return {
         **_published(work, summary, options.depth),

@@ -1,30 +1,27 @@
-"""Rows are made of many windows at a time, and are the rows that one window of the whole log has."""
+"""Test that rows made of many parts at a time are those of each part, and windows joined are one window."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, build_segment
-from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.formats.kafka.sections import SectionReader
+from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.joined_chunks import join_chunks
+from coldlog.index.log_intervals import LogIntervals
 from coldlog.index.segment_index import IndexChunk, SegmentIndexer
-from coldlog.indexing.builds import index_pieces
-from coldlog.indexing.builds.encoded_rows import payload_schema, read_payloads
-from coldlog.indexing.builds.index_pieces import IndexPieces
+from coldlog.indexing.builds.index_rows import IndexPart, count_rows, iter_rows
 from coldlog.model.states import IndexDepth
+from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.delta.row_edits import Row
 
-SEGMENT = ListedSegment(
-    topic="t", partition=0, topic_id="T", segment_id="s", start_offset=0, objects=(), missing_kinds=()
-)
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 BATCH_RECORDS = 4
 LOG = build_segment(
@@ -54,23 +51,6 @@ def chunks_of(window_bytes: int, depth: IndexDepth) -> list[IndexChunk]:
     return chunks
 
 
-def pieces_of(chunks: list[IndexChunk]) -> list[tuple[str, bytes]]:
-    """Table and payload of each piece."""
-    pieces = IndexPieces(segment=SEGMENT)
-    made = [piece for chunk in chunks for piece in pieces.add(chunk)]
-    return [
-        (piece.column("table_name")[0].as_py(), piece.column("payload")[0].as_py())
-        for piece in [*made, *pieces.finish()]
-    ]
-
-
-def rows_of(pieces: list[tuple[str, bytes]]) -> list[pa.Table]:
-    return [
-        read_payloads(payload_schema(table), [payload for name, payload in pieces if name == table.name])
-        for table in (OFFSET_INDEX, TIME_INDEX)
-    ]
-
-
 @pytest.mark.parametrize("depth", [IndexDepth.BATCH, IndexDepth.RECORD])
 @pytest.mark.parametrize("window_bytes", [20, 200, 1_000])
 def test_joined_windows_are_the_window_of_the_whole_log(window_bytes: int, depth: IndexDepth) -> None:
@@ -93,15 +73,27 @@ def test_joined_windows_are_the_window_of_the_whole_log(window_bytes: int, depth
         assert np.array_equal(getattr(joined, name)[is_valid], getattr(whole, name)[is_valid])
 
 
-@pytest.mark.parametrize("piece_rows", [1, 50, 100_000])
-def test_rows_are_the_same_however_many_windows_a_piece_has(piece_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = rows_of(pieces_of(chunks_of(len(LOG), IndexDepth.RECORD)))
-    monkeypatch.setattr(index_pieces, "PIECE_ROWS", piece_rows)
+def test_rows_of_many_parts_are_those_of_each_part() -> None:
+    aborts = [
+        TxnIndex(**{field.name: np.arange(at, at + count) for field in fields(TxnIndex)})
+        for at, count in ((3, 2), (7, 1))
+    ]
+    intervals = [
+        LogIntervals(**{field.name: np.arange(at, at + count) for field in fields(LogIntervals)})
+        for at, count in ((-1, 4), (20, 2))
+    ]
     chunks = chunks_of(300, IndexDepth.RECORD)
-    pieces = pieces_of(chunks)
-    assert [found.to_pylist() for found in rows_of(pieces)] == [rows.to_pylist() for rows in expected]
-    assert expected[0].num_rows == 60
-    row_count = sum(rows.num_rows for rows in expected)
-    assert len(pieces) <= 2 * (row_count // piece_rows + 1)
-    if piece_rows == 1:
-        assert len(pieces) > 2 * len(chunks) // 3
+    parts: list[IndexPart] = [chunks[0], aborts[0], intervals[0], *chunks[1:], aborts[1], intervals[1]]
+    found = dict[str, list[Row]]()
+    for at, part in enumerate(parts):
+        for table, places, rows in iter_rows([part]):
+            assert set(places) == {0}
+            found.setdefault(table.name, []).extend({**row, "at": at} for row in rows.to_pylist())
+    assert found == {
+        table.name: [{**row, "at": at} for row, at in zip(rows.to_pylist(), places.tolist(), strict=True)]
+        for table, places, rows in iter_rows(parts)
+    }
+    assert [len(found[table.name]) for table in (OFFSET_INDEX, TXN_INDEX, INTERVAL_INDEX)] == [60, 3, 6]
+    assert sum(map(count_rows, parts)) == sum(map(len, found.values()))
+    running_ms = [row["previous_running_max_timestamp_ms"] for row in found[INTERVAL_INDEX.name]]
+    assert running_ms == [None, None, 0, 1, None, 20], "the first interval of each segment has none before it"
