@@ -34,7 +34,7 @@ from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.runtime.settings import IndexSettings
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from golden_warehouse import golden_queries
+from worlds.golden_warehouse import golden_queries
 
 _MOST = 1.05
 _REQUESTS, _OPENINGS = 10_000, 10

@@ -37,8 +37,8 @@ from coldlog.records.source.datasource import register_source
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import run_pipeline
-from kafka_jars import find_tool, run_tool
+from servers.kafka_jars import find_tool, run_tool
+from worlds.golden_warehouse import run_pipeline
 
 CODECS = ("lz4", "zstd")
 TARGET = 3.0

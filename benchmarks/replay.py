@@ -31,7 +31,7 @@ from coldlog.replay.runs.replay_sinks import DeltaSink
 from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tiering.system_clock import SystemClock
-from golden_warehouse import build_settings, run_pipeline
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 TARGET = 1.5
 _HEAP_BYTES = 4 << 30

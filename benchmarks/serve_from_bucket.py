@@ -25,8 +25,8 @@ from builders.payload_codecs import Codec
 from coldlog.model.list_offsets import SpecialTimestamp
 from endpoint.conftest import serving
 from endpoint.raw_client import connected, list_offsets
-from s3_proxy import running_proxy
-from s3_server import running_moto
+from servers.s3_proxy import running_proxy
+from servers.s3_server import running_moto
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DELAY_S = 0.05

@@ -9,9 +9,9 @@ from pathlib import Path
 import environment
 import pytest
 
-from airflow_home import AirflowHome, Ended
-from golden_warehouse import write_log_start_offsets
-from kafka_sample import KAFKA_SAMPLE
+from servers.airflow_home import AirflowHome, Ended
+from worlds.golden_warehouse import write_log_start_offsets
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 def consumer_of_the_document() -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import environment
 import pytest
 
-from airflow_home import AirflowHome
 from coldlog.launch.submit import list_jobs
 from coldlog.tables.definitions.catalog import ALL_TABLES
+from servers.airflow_home import AirflowHome
 
 DAGS = environment.REPOSITORY / "dags"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_home import AirflowHome, Ended, Try
 from coldlog.errors import UsageError
 from coldlog.reader import OffsetReader
-from golden_warehouse import golden_queries, is_true_answer
+from servers.airflow_home import AirflowHome, Ended, Try
+from worlds.golden_warehouse import golden_queries, is_true_answer
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from broker.cluster_play import cluster_play, compile_programs
 from broker.kafka_cluster import KafkaCluster, running_cluster
-from kafka_jars import find_tool, run_tool
+from servers.kafka_jars import find_tool, run_tool
 
 ASKED_TIMESTAMPS = 90
 """How many timestamps are asked per partition, about."""

@@ -30,7 +30,7 @@ import pytest
 
 from broker.kafka_cluster import NODES, KafkaCluster, Place
 from broker.tiered_broker import NEWEST, broker_jars, small_segments
-from kafka_jars import find_tool, run_tool
+from servers.kafka_jars import find_tool, run_tool
 
 MOVED, TRANSACTIONS, RECOMPRESSED, APPENDED, BACKWARDS = (
     "moved", "transactions", "recompressed", "appended", "backwards",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kafka_jars import resolve_jars
+from servers.kafka_jars import resolve_jars
 
 JARS = Path(__file__).with_name("spark_kafka.xml")
 PROGRAM = Path(__file__).with_name("records_program.py")

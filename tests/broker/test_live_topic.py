@@ -24,8 +24,8 @@ from coldlog.indexing.events.live_topic import TopicSource
 from coldlog.indexing.events.read_events import read_events
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import log_segments_source
-from table_contents import table_rows
+from contents.table_contents import table_rows
+from worlds.golden_warehouse import log_segments_source
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 

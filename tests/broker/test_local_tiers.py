@@ -38,7 +38,7 @@ from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.runtime.installation import ROOT
 from coldlog.tables.delta.warehouse import Warehouse
-from kafka_jars import run_tool
+from servers.kafka_jars import run_tool
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 

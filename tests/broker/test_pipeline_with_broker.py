@@ -34,8 +34,8 @@ from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
-from job_runs_table import rows_of, run_row
-from table_contents import table_rows
+from contents.job_runs_table import rows_of, run_row
+from contents.table_contents import table_rows
 
 PLACES = ((ORDERS, 0), (ORDERS, 1))
 

@@ -27,7 +27,7 @@ from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.system_clock import SystemClock
-from golden_warehouse import run_pipeline
+from worlds.golden_warehouse import run_pipeline
 
 TOPIC = "ledger"
 CODECS = (None, "lz4", "zstd", "gzip")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_jars import find_tool, resolve_jars, run_tool
+from servers.kafka_jars import find_tool, resolve_jars, run_tool
 
 NEWEST = "4.3.1"
 """The newest version of Kafka whose test jars are published."""

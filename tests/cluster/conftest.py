@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster.jobs_on_s3 import Submission, contents
-from kafka_sample import KAFKA_SAMPLE
-from s3_server import Bucket, S3Server
+from servers.s3_server import Bucket, S3Server
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 @pytest.fixture(scope="session")

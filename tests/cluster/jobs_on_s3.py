@@ -17,8 +17,8 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.table_storage import delta_storage_options
-from s3_server import Bucket
-from table_contents import BUILD_NUMBERS, TIMES_OF_RUNS
+from contents.table_contents import BUILD_NUMBERS, TIMES_OF_RUNS
+from servers.s3_server import Bucket
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 600

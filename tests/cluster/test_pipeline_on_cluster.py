@@ -14,7 +14,7 @@ from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents, o
 from cluster.standalone import StandaloneCluster, running_cluster, workers_python
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
-from s3_server import SECRET_KEY, Bucket
+from servers.s3_server import SECRET_KEY, Bucket
 
 # The interpreter of these tests has the packages that tasks need.
 HAVING_PACKAGES = ("cluster.ship_packages=false", f"cluster.python={sys.executable}")

@@ -9,7 +9,7 @@ from coldlog.archive.stores.s3_client import S3Options, close_clients
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.indexing.scan.listing import list_directories
-from s3_server import Bucket, S3Server
+from servers.s3_server import Bucket, S3Server
 
 MIB = 1 << 20
 OPTIONS = S3Options(part_bytes=MIB, read_ahead_bytes=3 * MIB, first_delay_ms=1, max_attempts=2)

@@ -13,7 +13,7 @@ from coldlog.archive.stores.s3_client import close_clients
 from coldlog.tiering.shared_quota import SharedQuota
 from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
 from copying_tier import FINISHED, ORDERS, Tier
-from s3_server import Bucket, S3Server
+from servers.s3_server import Bucket, S3Server
 from virtual_clock import VirtualClock
 
 HOUR_MS = 3_600_000

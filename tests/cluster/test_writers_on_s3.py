@@ -18,7 +18,7 @@ from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_storage import delta_storage_options
-from s3_server import Bucket
+from servers.s3_server import Bucket
 
 ROUNDS = 20
 """Of two writers, with an append and a merge each: 80 commits against each other."""

@@ -10,8 +10,8 @@ import aiokafka
 import confluent_kafka
 import kafka
 
+from contents.record_rows import Row
 from endpoint.truth import Header, Place, as_row
-from record_rows import Row
 
 _PATIENCE_S = 60
 Records = dict[Place, list[Row]]

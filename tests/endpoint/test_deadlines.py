@@ -17,8 +17,8 @@ from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import RawClient, connected, fetch, list_offsets, message
 from endpoint.test_metrics import metric_samples, metrics_address
 from endpoint.truth import true_records
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 _STORAGE_ERROR, _TIMED_OUT, _NOT_LEADER, _NOT_COORDINATOR = 56, 7, 5, 15
 _THREADS = 2

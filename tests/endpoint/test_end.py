@@ -15,8 +15,8 @@ from pathlib import Path
 from endpoint.conftest import serving
 from endpoint.raw_client import RawClient, connected, fetch, framed, list_offsets, message
 from endpoint.test_security import write_certificate
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 _LIBRARY = Path(__file__).parents[2] / "lib"
 _DRAIN_S, _MORE_S = 1, 5

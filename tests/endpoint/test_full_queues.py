@@ -21,8 +21,8 @@ from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, fetch, list_offsets, message
 from endpoint.test_metrics import metric_samples, metrics_address
 from endpoint.truth import true_records
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 _TIME_MS, _OFFSET = 1_700_042_400_000, 2592
 _PATIENCE_S = 60

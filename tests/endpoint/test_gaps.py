@@ -19,7 +19,7 @@ import pytest
 from broker.tiered_broker import KAFKA_VERSION, broker_jars
 from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
-from kafka_jars import find_tool
+from servers.kafka_jars import find_tool
 
 _SERVED = {
     "gap": [*range(50), *range(100, 150)],

@@ -12,7 +12,7 @@ from coldlog.model.list_offsets import SpecialTimestamp
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, list_offsets
 from endpoint.truth import PLACES
-from golden_warehouse import golden_partitions, golden_queries, is_true_answer
+from worlds.golden_warehouse import golden_partitions, golden_queries, is_true_answer
 
 Row = dict[str, Any]
 

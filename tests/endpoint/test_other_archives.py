@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from aiven_sample import archive_of, keys_setting, true_partitions
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
+from contents.record_rows import Row
 from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, list_offsets
 from endpoint.truth import LEVELS, PLACES, Header, true_records
-from record_rows import Row
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
+from worlds.aiven_sample import archive_of, keys_setting, true_partitions
 
 _VARIANT = "zstd-encrypted"
 _OPEN_FROM = {("payments", 0): 1153, ("payments", 1): 1859}

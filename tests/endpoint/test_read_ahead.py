@@ -15,8 +15,8 @@ from coldlog.serve.read_ahead import KEPT_S
 from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import RawClient, connected, fetch
 from endpoint.test_metrics import metric_samples, metrics_address
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 _PLACE, _END = ("orders", 0), 3953
 _SLICE_BYTES = 20_000

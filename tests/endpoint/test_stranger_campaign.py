@@ -28,8 +28,8 @@ from endpoint.conftest import Endpoint, serving
 from endpoint.raw_client import connected, fetch, list_offsets
 from endpoint.sound_clients import ASKED, OF_TABLES, SoundClients, beside, sound_clients
 from endpoint.test_metrics import metric_samples, metrics_address
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 HANG_S = float(os.environ.get("HANG_S", "2"))
 SEGMENT_EVERY_S = float(os.environ.get("SEGMENT_EVERY_S", "0"))

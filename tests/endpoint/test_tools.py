@@ -11,7 +11,7 @@ from endpoint.conftest import Endpoint
 from endpoint.each_request import ANY_ACL
 from endpoint.raw_client import RawClient, connected, message
 from endpoint.truth import PLACES, end_offset
-from kafka_sample import TIERED_STORAGE, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, true_segments
 
 
 def _epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int]:

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 
-from golden_warehouse import golden_partitions, golden_queries
-from record_rows import Row, consumed, true_batches
+from contents.record_rows import Row, consumed, true_batches
+from worlds.golden_warehouse import golden_partitions, golden_queries
 
 Place = tuple[str, int]
 Header = tuple[str, bytes | None]

@@ -25,8 +25,8 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.leases.warehouse_lock import LOCK_NAME
+from contents.table_contents import table_contents
 from planning import planned_for_small_tables
-from table_contents import table_contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from kafka_clusters import CLUSTER_NAMES, Line, iter_true_records, metadata_partitions, shape_of, true_lines
-from record_rows import as_truth, of_truth, read
-from table_contents import rows_in
+from contents.record_rows import as_truth, of_truth, read
+from contents.table_contents import rows_in
+from servers.kafka_clusters import CLUSTER_NAMES, Line, iter_true_records, metadata_partitions, shape_of, true_lines
 
 Place = tuple[str, int]
 FINISHED = "COPY_SEGMENT_FINISHED"

@@ -16,7 +16,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.model.fetch import FetchedRecord, FetchedRecords
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.record_source import RecordSource
-from record_rows import Row, consumed
+from contents.record_rows import Row, consumed
 from virtual_clock import VirtualClock
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)

@@ -88,7 +88,7 @@ def clusters_uri(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def stages(request: pytest.FixtureRequest) -> list[Path]:
     """The folders of an archive that grows (`staged_archive`), each with `archive` and `warehouse`."""
-    from staged_archive import stage_folders
+    from worlds.staged_archive import stage_folders
 
     return stage_folders(_world(request, "stages"))
 
@@ -177,7 +177,7 @@ def _uri(request: pytest.FixtureRequest, name: str) -> str:
 
 def _world(request: pytest.FixtureRequest, name: str) -> Path:
     def build(folder: Path) -> None:
-        from indexed_worlds import WORLDS
+        from worlds.indexed_worlds import WORLDS
 
         WORLDS[name](request.getfixturevalue("spark"), folder)
 

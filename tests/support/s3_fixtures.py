@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from s3_proxy import S3Proxy
-    from s3_server import Bucket, S3Server
+    from servers.s3_proxy import S3Proxy
+    from servers.s3_server import Bucket, S3Server
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """moto's server, for the whole run; `environment()` is what reaches it."""
-    from s3_server import running_moto
+    from servers.s3_server import running_moto
 
     with running_moto(tmp_path_factory.mktemp("moto")) as server:
         yield server
@@ -31,7 +31,7 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """versitygw, for the whole run; a machine that lacks the program fails the test."""
     import environment
 
-    from s3_server import running_versitygw
+    from servers.s3_server import running_versitygw
 
     if not environment.has_versitygw():
         pytest.fail("versitygw is needed and is not there; `python3.11 environment.py cluster` builds it")
@@ -43,7 +43,7 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def session_s3_proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
     """The proxy of all tests."""
     from coldlog.archive.stores.s3_client import close_clients
-    from s3_proxy import running_proxy
+    from servers.s3_proxy import running_proxy
 
     with running_proxy(s3_server.endpoint) as proxy:
         yield proxy

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from broker.tiered_broker import KAFKA_VERSION, broker_jars
+from contents.record_rows import Row
 from endpoint.truth import Header, Place, as_row
-from kafka_jars import find_tool, run_tool
-from record_rows import Row
+from servers.kafka_jars import find_tool, run_tool
 
 _HERE = Path(__file__).parent
 

@@ -10,7 +10,7 @@ import pytest
 from endpoint.apart.printed_records import printed_records
 from endpoint.conftest import Endpoint
 from endpoint.truth import LEVELS, PLACES, end_offset, true_records
-from kafka_jars import find_tool, resolve_jars, run_tool
+from servers.kafka_jars import find_tool, resolve_jars, run_tool
 
 _HERE = Path(__file__).parent / "flink_reader"
 _AT = ("orders", 0)

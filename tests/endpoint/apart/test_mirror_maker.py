@@ -13,11 +13,11 @@ import confluent_kafka.admin as confluent
 import pytest
 
 from broker.tiered_broker import TieredBroker, running_broker
+from contents.record_rows import Row
 from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint
 from endpoint.truth import LEVELS, PLACES, Place, true_records
-from kafka_jars import find_tool
-from record_rows import Row
+from servers.kafka_jars import find_tool
 
 _PATIENCE_S = 240
 _IS_BEING_MADE = (

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker.program_runner import run_program
+from contents.record_rows import Row
 from endpoint.conftest import Endpoint
 from endpoint.truth import LEVELS, PLACES, Place, as_row, true_records
-from record_rows import Row
 
 _NOT_FOR_SPARK = ("edge-times", 2)
 """Its last timestamps are too late for Spark's, and fail a query."""

@@ -18,9 +18,9 @@ from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_store import open_s3_store
 from coldlog.errors import ArchiveError, ColdlogError, UsageError
-from inventory_reports import Reported, Reports
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from servers.inventory_reports import Reported, Reports
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
 
 T_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from aiven_sample import keys_setting
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentListing
 from coldlog.archive.stores.local_store import LocalStore
@@ -19,8 +18,9 @@ from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_store import open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
-from example_archives import EXAMPLES, PLACES, Example, Place
-from s3_server import S3Server
+from servers.s3_server import S3Server
+from worlds.aiven_sample import keys_setting
+from worlds.example_archives import EXAMPLES, PLACES, Example, Place
 
 SMALL_KINDS = tuple(kind for kind in SegmentFileKind if kind is not SegmentFileKind.LOG)
 OpenStore = Callable[[Mapping[str, bytes]], ObjectStore]

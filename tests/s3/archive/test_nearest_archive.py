@@ -9,9 +9,9 @@ from coldlog.archive.nearest_archive import advise
 from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import UsageError
-from kafka_sample import TIERED_STORAGE
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
+from worlds.kafka_sample import TIERED_STORAGE
 
 OPTIONS, S3 = LayoutOptions(), S3Options()
 LAYOUT = "local_tiered_storage"

@@ -21,7 +21,7 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_environment import shown_address
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from servers.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
 CONTENT = bytes(range(256)) * 64
 SIZE = len(CONTENT)

@@ -11,8 +11,8 @@ from coldlog.archive.stores.s3_client import S3Client, S3Options, delay_s
 from coldlog.archive.stores.s3_failures import S3Target
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
-from s3_proxy import Fault, S3Proxy
-from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 
 FAST = S3Options(first_delay_ms=1, max_delay_ms=2, max_attempts=4)
 IMPATIENT = S3Options(first_delay_ms=1, max_delay_ms=2, max_attempts=3, read_timeout_ms=100)

@@ -19,8 +19,8 @@ from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings_sources import load_settings
-from s3_proxy import Request, S3Proxy
-from s3_server import ACCESS_KEY, PAGE_KEYS, SECRET_KEY, Bucket
+from servers.s3_proxy import Request, S3Proxy
+from servers.s3_server import ACCESS_KEY, PAGE_KEYS, SECRET_KEY, Bucket
 
 MIB = 1 << 20
 LAYOUT = "local_tiered_storage"

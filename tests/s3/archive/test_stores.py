@@ -19,7 +19,7 @@ from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
-from s3_server import Bucket
+from servers.s3_server import Bucket
 
 CONTENT = bytes(range(256)) * 40
 OBJECTS = {"a/one": CONTENT, "a/two": b"", "a/b/deep": b"x", "b-c/three": b"123", "top": b"at the root"}

@@ -17,8 +17,8 @@ from coldlog.archive.stores.object_writer import BytesContent, StoredContent, Wr
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import S3Writer, open_s3_writer
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
-from s3_proxy import Fault, Request, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, Request, S3Proxy
+from servers.s3_server import Bucket
 
 FAST = S3Options(first_delay_ms=1, max_delay_ms=2, max_attempts=4)
 PART_BYTES = 5 << 20

@@ -34,10 +34,10 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from inventory_reports import FORMATS, Reports
-from s3_proxy import S3Proxy
-from s3_server import Bucket
-from table_contents import table_contents
+from contents.table_contents import table_contents
+from servers.inventory_reports import FORMATS, Reports
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
 
 NOW_MS, DAY_MS = 1_700_000_000_000, 86_400_000
 """In the past, so that runs with Spark, which have the real time, are the newest."""

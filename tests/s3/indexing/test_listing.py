@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coldlog.archive.open_archive import open_archive
 from coldlog.indexing.scan.listing import list_directories
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
 
 KINDS = ("index", "leader_epoch_checkpoint", "log", "snapshot", "timeindex")
 

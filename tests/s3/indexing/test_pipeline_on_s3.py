@@ -27,12 +27,12 @@ from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_queries, run_pipeline
-from kafka_sample import KAFKA_SAMPLE
+from contents.table_contents import table_contents
 from planning import FOR_SMALL_TABLES
-from s3_proxy import Fault, S3Proxy
-from s3_server import SECRET_KEY, Bucket
-from table_contents import table_contents
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import SECRET_KEY, Bucket
+from worlds.golden_warehouse import build_settings, golden_queries, run_pipeline
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 ROOT = Path(__file__).parents[3]
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)

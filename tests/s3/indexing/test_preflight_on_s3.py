@@ -28,9 +28,9 @@ from coldlog.tables.delta.run_rows import now_ms, read_newest_run
 from coldlog.tables.leases.lease_objects import COMMITS_PER_LEASE
 from coldlog.tables.leases.warehouse_lease import APPLICATION, LeaseLostError, take_lease
 from coldlog.tables.leases.warehouse_lock import writing
-from job_runs_table import run_row
-from kafka_sample import KAFKA_SAMPLE
-from s3_server import Bucket
+from contents.job_runs_table import run_row
+from servers.s3_server import Bucket
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

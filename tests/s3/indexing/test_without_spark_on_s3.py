@@ -14,10 +14,10 @@ from coldlog.launch.session import late_options
 from coldlog.runtime.installation import ROOT
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.delta.warehouse import Warehouse
-from kafka_sample import KAFKA_SAMPLE
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
-from table_contents import BUILD_NUMBERS, table_contents
+from contents.table_contents import BUILD_NUMBERS, table_contents
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 _SOURCE = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
 _TIMES = (*BUILD_NUMBERS, "log_modified_ms")

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.reader import OffsetReader
 from coldlog.tables.delta.files.parquet_files import FetchedFile, read_file
-from golden_warehouse import golden_queries, is_true_answer
-from s3_proxy import Fault, S3Proxy
-from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+from worlds.golden_warehouse import golden_queries, is_true_answer
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.positions import PartitionPositions
 from fetching import open_fetcher_over
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
 
 
 def test_lag_over_tables_in_a_bucket_needs_no_request(

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from coldlog.serve.groups.group import CommittedOffset
-from committing_endpoints import GROUP, Endpoints, expire, held, run_endpoints
-from s3_proxy import Fault, Request, S3Proxy
-from s3_server import Bucket
+from servers.committing_endpoints import GROUP, Endpoints, expire, held, run_endpoints
+from servers.s3_proxy import Fault, Request, S3Proxy
+from servers.s3_server import Bucket
 
 _DAY_MS = 24 * 3_600_000
 _MOST_REQUESTS = 11

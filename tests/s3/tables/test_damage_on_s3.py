@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged_tables import (
+from damage.damaged_tables import (
     Ask,
     copy_with_checkpoints,
     fetched_tables,
@@ -20,8 +20,8 @@ from damaged_tables import (
     iter_trials,
     reader_answers,
 )
-from golden_warehouse import golden_queries
-from s3_server import Bucket
+from servers.s3_server import Bucket
+from worlds.golden_warehouse import golden_queries
 
 SEED, TRIALS = int(os.environ.get("SEED", "28")), int(os.environ.get("TRIALS", "60")) // 6
 """Fewer trials than in a folder, because the server is slow."""

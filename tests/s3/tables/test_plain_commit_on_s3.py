@@ -15,9 +15,9 @@ from coldlog.tables.delta.files.parquet_files import read_rows
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_storage import delta_storage_options
-from job_runs_table import run_row, unpack_job_runs
-from s3_proxy import Fault, Request, S3Proxy
-from s3_server import Bucket
+from contents.job_runs_table import run_row, unpack_job_runs
+from servers.s3_proxy import Fault, Request, S3Proxy
+from servers.s3_server import Bucket
 
 NEXT = "00000000000000000003.json"
 

@@ -20,8 +20,8 @@ from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
 from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.upkeep.maintain import maintain_table
-from s3_proxy import Fault, S3Proxy
-from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 from spark_work import counting_work
 
 

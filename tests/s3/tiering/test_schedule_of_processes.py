@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from coldlog.model.ids import TopicIdPartition
 from coldlog.runtime.installation import ROOT
 from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, TierTask, tier_schedule_table
-from s3_server import Bucket
+from servers.s3_server import Bucket
 from virtual_clock import VirtualClock
 
 A, B, C = (TopicIdPartition(topic=name, partition=0, topic_id="A" * 22) for name in "abc")

@@ -18,7 +18,7 @@ from coldlog.tiering.copying.copy_partition import CopyOutcome
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.shared_quota import SharedQuota
 from copying_tier import Tier
-from s3_server import Bucket
+from servers.s3_server import Bucket
 from virtual_clock import VirtualClock, most_over_quota
 
 RATE, SEGMENT_BYTES, SEGMENTS = 100_000, 5_000, 12

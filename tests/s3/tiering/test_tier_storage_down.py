@@ -22,8 +22,8 @@ from coldlog.model.states import RemoteLogSegmentState
 from coldlog.runtime.settings import S3Settings
 from coldlog.tiering.tier_schedule import TierTask
 from copying_tier import ORDERS, REQUIRED, Tier, stem_of
-from s3_proxy import Fault, Request, S3Proxy, running_proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, Request, S3Proxy, running_proxy
+from servers.s3_server import Bucket
 from virtual_clock import VirtualClock
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState

@@ -13,8 +13,8 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import open_s3_writer
 from coldlog.tiering.expiry.orphans import OrphanKind
 from copying_tier import ORDERS, BreakAt, KilledError, Tier, stem_of
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 DAY, WRITTEN = 86_400_000, 1_400_000_000_000
 GONE = f"{20:020d}-{'G' * 22}"

@@ -9,8 +9,8 @@ import pytest
 from coldlog.errors import UsageError
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.upkeep.data_docs import data_docs_folder, data_docs_place
-from s3_proxy import Fault, Request, S3Proxy
-from s3_server import SECRET_KEY, Bucket
+from servers.s3_proxy import Fault, Request, S3Proxy
+from servers.s3_server import SECRET_KEY, Bucket
 
 
 def _is_write(request: Request) -> bool:

@@ -21,11 +21,11 @@ from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.upkeep.rebuild import add_options, set_tables_aside
 from coldlog.upkeep.table_places import BucketPlace
-from golden_warehouse import golden_queries, is_true_answer
-from kafka_sample import KAFKA_SAMPLE
 from planning import FOR_SMALL_TABLES
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
+from worlds.golden_warehouse import golden_queries, is_true_answer
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 (PACKED,) = (Path(__file__).parents[2] / "golden" / "warehouses").glob("*.tar.gz")
 KEPT = ("log_start_offsets", "segment_events", "job_runs", "list_offsets_expirations")

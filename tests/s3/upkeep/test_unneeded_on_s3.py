@@ -16,9 +16,9 @@ from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_storage import open_delta
 from coldlog.upkeep.unneeded_files import remove_old_entries, remove_unneeded
-from job_runs_table import run_row, unpack_job_runs
-from s3_proxy import Fault, S3Proxy
-from s3_server import Bucket
+from contents.job_runs_table import run_row, unpack_job_runs
+from servers.s3_proxy import Fault, S3Proxy
+from servers.s3_server import Bucket
 
 _HOUR_MS = 3_600_000
 

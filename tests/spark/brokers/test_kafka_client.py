@@ -22,7 +22,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from table_contents import rows_in
+from contents.table_contents import rows_in
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 

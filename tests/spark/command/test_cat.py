@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_tails import TAIL_MS, write_broker_tails
 from builders.log_directory_writer import LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.command.cat import compiled_format
@@ -15,6 +14,7 @@ from coldlog.command.main import main
 from coldlog.errors import UsageError
 from coldlog.fetcher import open_fetcher
 from coldlog.model.fetch import FetchedRecord, FetchedRecords, TimestampType
+from servers.broker_tails import TAIL_MS, write_broker_tails
 
 RECORD = FetchedRecord(
     offset=7,

@@ -13,7 +13,7 @@ from coldlog.command.main import main
 from coldlog.runtime import spark_versions
 from coldlog.runtime.installation import default_jar_directory
 from coldlog.runtime.spark_versions import installed_series
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 ARCHIVE = f"archive.uri={KAFKA_SAMPLE / 'archive'}"
 CHECKS = ["spark", "java", "jars", "archive", "tables", "last run", "metadata topic"]

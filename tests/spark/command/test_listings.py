@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from coldlog.command.main import main
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from golden_warehouse import golden_partitions, golden_queries
+from worlds.golden_warehouse import golden_partitions, golden_queries
 
 
 def test_partitions_are_those_of_the_broker(golden_uri: str, capsys: pytest.CaptureFixture[str]) -> None:

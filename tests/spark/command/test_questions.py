@@ -10,7 +10,7 @@ import pytest
 
 from coldlog.command.main import main
 from coldlog.reader import OffsetReader
-from golden_warehouse import golden_queries, is_true_answer
+from worlds.golden_warehouse import golden_queries, is_true_answer
 
 HEADERS = "topic   partition  asked                     offset  timestamp                 leader epoch  exact  error"
 

@@ -23,8 +23,8 @@ from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from golden_warehouse import build_settings, run_pipeline
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 MAX_TIMESTAMP_MS = 2**63 - 1
 

@@ -11,17 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from aiven_sample import (
-    AIVEN_SAMPLE,
-    TrueAnswer,
-    archive_of,
-    finished_segments,
-    key_files,
-    keys_setting,
-    true_answers,
-    true_segments,
-)
-from aiven_worlds import SHALLOW, SIDECAR, TOGETHER, keys_named, open_variant
 from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.open_archive import open_archive
@@ -38,9 +27,20 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline
-from problems_view import problems_of
-from table_contents import rows_in
+from contents.problems_view import problems_of
+from contents.table_contents import rows_in
+from worlds.aiven_sample import (
+    AIVEN_SAMPLE,
+    TrueAnswer,
+    archive_of,
+    finished_segments,
+    key_files,
+    keys_setting,
+    true_answers,
+    true_segments,
+)
+from worlds.aiven_worlds import SHALLOW, SIDECAR, TOGETHER, keys_named, open_variant
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 

@@ -32,7 +32,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import run_pipeline
+from worlds.golden_warehouse import run_pipeline
 
 GROWN = TopicPartition(topic="a.b-1_c", partition=3)
 

@@ -19,8 +19,8 @@ from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
-from golden_warehouse import log_segments_source, run_pipeline
-from problems_view import problems_of
+from contents.problems_view import problems_of
+from worlds.golden_warehouse import log_segments_source, run_pipeline
 
 KEY_A_STATE, KEY_FOR_UPDATES, TRUNCATED = "key.a.state", "key.for.updates", "truncated"
 

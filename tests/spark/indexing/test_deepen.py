@@ -37,11 +37,11 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
-from cut_runs import copies_behind, copies_behind_each_write, copies_in_order
-from golden_warehouse import build_settings, golden_queries
+from contents.table_contents import BUILD_NUMBERS, rows_in, table_rows
+from damage.cut_runs import copies_behind, copies_behind_each_write, copies_in_order
 from planning import planned_for_small_tables
 from read_quotas import shared_quota, taken_bytes
-from table_contents import BUILD_NUMBERS, rows_in, table_rows
+from worlds.golden_warehouse import build_settings, golden_queries
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.files.table_files import PUBLISH_APPLICATION
 from coldlog.tables.delta.manifest import NUMBERED_TABLES
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
-from kafka_sample import KAFKA_SAMPLE
+from contents.table_contents import rows_in
 from planning import planned_for_small_tables
-from table_contents import rows_in
+from worlds.golden_warehouse import build_settings, golden_queries, is_true_answer, run_pipeline
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 WAREHOUSES = sorted((Path(__file__).parents[2] / "golden" / "warehouses").glob("*.tar.gz"))
 INDEXED = [("payments", 1), ("records-deleted", 0)]

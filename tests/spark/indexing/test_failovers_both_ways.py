@@ -24,9 +24,9 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.files.table_files import list_table_files, read_file_rows
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import log_segments_source
-from kafka_clusters import CLUSTERS, true_lines
-from table_contents import BUILD_NUMBERS, table_contents, table_rows
+from contents.table_contents import BUILD_NUMBERS, table_contents, table_rows
+from servers.kafka_clusters import CLUSTERS, true_lines
+from worlds.golden_warehouse import log_segments_source
 
 CLUSTER = "3.6.2"
 SOURCE = CLUSTERS / CLUSTER

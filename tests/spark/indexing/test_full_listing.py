@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from aiven_worlds import open_variant
 from both_ways import BothWays
 from builders.metadata_topic import (
     DELETED,
@@ -38,10 +37,11 @@ from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
-from first_runs import FirstRun
-from indexed_worlds import ARCHIVE
-from table_contents import BUILD_NUMBERS, rows_in, table_contents
-from tier_broker import Broker, remove_first_segment
+from contents.table_contents import BUILD_NUMBERS, rows_in, table_contents
+from worlds.aiven_worlds import open_variant
+from worlds.first_runs import FirstRun
+from worlds.indexed_worlds import ARCHIVE
+from worlds.tier_broker import Broker, remove_first_segment
 
 _NOW_MS = 1_700_000_000_000
 """In the past, so that runs with Spark, which have the real time, are the newest."""

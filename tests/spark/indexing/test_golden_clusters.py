@@ -16,9 +16,9 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from kafka_clusters import CLUSTER_NAMES, VERSIONS, Line, follower_entries, shape_of, true_lines
-from table_contents import rows_in
-from versions_table import versions_table
+from contents.table_contents import rows_in
+from contents.versions_table import versions_table
+from servers.kafka_clusters import CLUSTER_NAMES, VERSIONS, Line, follower_entries, shape_of, true_lines
 
 BEFORE_KAFKA_806 = {"3.6.2", "3.7.2", "3.8.1", "3.9.0", "4.0.0"}
 

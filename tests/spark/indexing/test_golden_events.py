@@ -14,9 +14,9 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import golden_partitions, golden_queries, is_true_answer
-from kafka_sample import KAFKA_SAMPLE, true_segments
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import golden_partitions, golden_queries, is_true_answer
+from worlds.kafka_sample import KAFKA_SAMPLE, true_segments
 
 
 def _epochs(entries: list[dict[str, int]] | None) -> dict[str, int]:

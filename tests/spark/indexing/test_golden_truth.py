@@ -16,9 +16,9 @@ from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, golden_partitions, golden_queries, is_true_answer
-from kafka_sample import KAFKA_SAMPLE
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import build_settings, golden_partitions, golden_queries, is_true_answer
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 @pytest.fixture(scope="module")

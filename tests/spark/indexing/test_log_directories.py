@@ -29,9 +29,9 @@ from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
-from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
-from kafka_sample import true_segments
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
+from worlds.kafka_sample import true_segments
 
 INDEXES = frozenset({SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX})
 LOGS_ALONE = frozenset({"late.events", "payments.live", "orders"})

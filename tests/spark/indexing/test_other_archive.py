@@ -14,7 +14,7 @@ from coldlog.errors import UsageError
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from table_contents import rows_in
+from contents.table_contents import rows_in
 
 
 def segment(start_offset: int) -> Segment:

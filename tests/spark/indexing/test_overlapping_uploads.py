@@ -23,8 +23,8 @@ from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import run_pipeline
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import run_pipeline
 
 Answer = tuple[int, int, int] | None
 """Offset, timestamp, leader epoch."""

@@ -36,9 +36,9 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
-from cut_runs import copies_behind, copies_behind_each_write, copies_in_order
-from golden_warehouse import build_settings, run_pipeline
-from table_contents import rows_in, table_contents
+from contents.table_contents import rows_in, table_contents
+from damage.cut_runs import copies_behind, copies_behind_each_write, copies_in_order
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 LAYOUT = "local_tiered_storage"
 

@@ -23,10 +23,10 @@ from coldlog.tables.damage_reports import add_damage_reports, read_damage_report
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings
+from contents.record_rows import read
 from lookup_jobs import read_answers, run_lookup_offsets
 from planning import planned_for_small_tables
-from record_rows import read
+from worlds.golden_warehouse import build_settings
 
 TOPIC, PARTITION = "orders", "0"
 ROTTEN_AT = 100

@@ -38,8 +38,8 @@ from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
-from golden_warehouse import log_segments_source, run_pipeline
-from table_contents import BUILD_NUMBERS, rows_in, table_rows
+from contents.table_contents import BUILD_NUMBERS, rows_in, table_rows
+from worlds.golden_warehouse import log_segments_source, run_pipeline
 
 Facts = tuple[str, str, bool, int | None]
 """State, index status, whether objects were listed, first offset served."""

@@ -24,8 +24,8 @@ from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_o
 from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from large_tables import as_large_tables
 from noting_store import NotingStore
+from worlds.large_tables import as_large_tables
 
 WINDOW_BYTES = 256 << 10
 OPTIONS = BuildOptions(

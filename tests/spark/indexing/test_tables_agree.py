@@ -16,9 +16,9 @@ from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.sql_names import register_tables
-from golden_warehouse import golden_partitions
-from kafka_sample import KAFKA_SAMPLE, true_segments
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import golden_partitions
+from worlds.kafka_sample import KAFKA_SAMPLE, true_segments
 
 
 def test_segments_agree_with_the_metadata_topic(golden: Warehouse) -> None:

@@ -32,10 +32,10 @@ from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
-from cut_runs import copies_behind_each_write, copies_in_order
-from first_runs import FirstRun
-from table_contents import table_contents
-from tier_broker import OFFSETS, Broker, directory, remove_first_segment, segment
+from contents.table_contents import table_contents
+from damage.cut_runs import copies_behind_each_write, copies_in_order
+from worlds.first_runs import FirstRun
+from worlds.tier_broker import OFFSETS, Broker, directory, remove_first_segment, segment
 
 PARTITIONS = [TopicPartition(topic=topic, partition=number) for topic in ("one", "two") for number in range(3)]
 

@@ -28,8 +28,8 @@ from coldlog.records.partition_records import PartitionReader, StopReason, open_
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import golden_partitions, golden_queries
-from kafka_sample import KAFKA_SAMPLE, true_segments
+from worlds.golden_warehouse import golden_partitions, golden_queries
+from worlds.kafka_sample import KAFKA_SAMPLE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 Partition = tuple[str, int]

@@ -23,9 +23,9 @@ from coldlog.indexing.scan.scan import scan_segments
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import log_segments_source
-from problems_view import problems_of
-from table_contents import rows_in
+from contents.problems_view import problems_of
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import log_segments_source
 
 STEM = f"{0:020d}"
 INDEXES = ("index", "timeindex")

@@ -24,9 +24,9 @@ from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_storage import keeping_tables_open, open_delta
 from coldlog.tables.delta.warehouse import Warehouse
-from large_tables import as_large_tables
+from contents.table_contents import BUILD_NUMBERS, table_contents
 from planning import planned_for_small_tables
-from table_contents import BUILD_NUMBERS, table_contents
+from worlds.large_tables import as_large_tables
 
 PARTITION = TopicPartition(topic="orders", partition=0)
 

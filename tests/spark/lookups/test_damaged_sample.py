@@ -21,10 +21,10 @@ from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from damaged_sample import write_damaged_sample
-from golden_warehouse import golden_partitions, golden_queries, is_true_answer, run_pipeline
-from kafka_sample import KAFKA_SAMPLE
-from record_rows import as_truth, consumed, of_truth, read
+from contents.record_rows import as_truth, consumed, of_truth, read
+from damage.damaged_sample import write_damaged_sample
+from worlds.golden_warehouse import golden_partitions, golden_queries, is_true_answer, run_pipeline
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 SEED = int(os.environ.get("SEED", "1"))
 Row = dict[str, object]

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from archived_partitions import Answer, ArchivedPartition, Request, archived_partitions, expected_answer
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import golden_queries, is_true_answer
 from spark_plans import scans_of
+from worlds.archived_partitions import Answer, ArchivedPartition, Request, archived_partitions, expected_answer
+from worlds.golden_warehouse import golden_queries, is_true_answer
 
 LONGEST, SHORTEST = 2**63 - 1, -(2**63)
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed", "READ_COMMITTED", "", None)

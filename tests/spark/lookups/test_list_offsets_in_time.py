@@ -33,10 +33,10 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline
+from contents.table_contents import rows_in
 from lookup_jobs import read_answers, run_list_offsets
 from read_quotas import shared_quota, taken_bytes
-from table_contents import rows_in
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 TOPIC, PARTITION_COUNT, RECORD_COUNT = "wide", 1000, 3
 FIRST_MS = 1_700_000_000_000

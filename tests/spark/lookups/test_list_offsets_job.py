@@ -11,8 +11,8 @@ from builders.archive_writer import TopicPartition, write_archive
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.errors import UsageError
-from golden_warehouse import run_pipeline
 from lookup_jobs import read_answers, run_list_offsets
+from worlds.golden_warehouse import run_pipeline
 
 ORDERS = TopicPartition(topic="orders", partition=0, topic_id="A" * 22)
 ASKED_MS = (1_000, 1_040, 2_000, 2_040, 3_000, -1, -3)

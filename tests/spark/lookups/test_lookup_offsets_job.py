@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
-from golden_warehouse import golden_partitions, golden_queries, is_true_answer
 from lookup_jobs import Told, read_answers, run_list_offsets, run_lookup_offsets
+from worlds.golden_warehouse import golden_partitions, golden_queries, is_true_answer
 
 ANSWER_COLUMNS = [
     "topic", "partition", "timestamp_ms", "offset", "offset_timestamp_ms", "leader_epoch", "error", "is_exact",

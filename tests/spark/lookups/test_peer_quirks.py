@@ -28,10 +28,10 @@ from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline
 from lookup_jobs import read_answers, run_list_offsets, run_lookup_offsets
 from peer_quirks import QUIRKS
 from peer_quirks.model import Answer, Log, Question, Quirk
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "explanation" / "quirks.md"
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from archived_partitions import Request, archived_partitions, expected_answer
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
@@ -34,15 +33,16 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.files.file_checksums import write_checksums
 from coldlog.tables.delta.warehouse import Warehouse
-from damaged_tables import forget_published
-from golden_warehouse import (
+from contents.table_contents import rows_in
+from damage.damaged_tables import forget_published
+from worlds.archived_partitions import Request, archived_partitions, expected_answer
+from worlds.golden_warehouse import (
     golden_partitions,
     golden_queries,
     is_true_answer,
     run_pipeline,
 )
-from kafka_sample import KAFKA_SAMPLE
-from table_contents import rows_in
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 

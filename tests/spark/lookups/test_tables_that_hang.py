@@ -15,7 +15,7 @@ from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.tables.delta.files.file_checksums import checksums_path
-from staged_archive import FUTURE, SECOND
+from worlds.staged_archive import FUTURE, SECOND
 
 TIMEOUT_S = 10.0
 

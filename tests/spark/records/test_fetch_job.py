@@ -130,7 +130,7 @@ def test_job_keeps_the_read_quota_of_the_settings(settings: list[str], capsys: p
 
 
 def batches_before(offset: int) -> list[dict[str, Any]]:
-    from record_rows import true_batches
+    from contents.record_rows import true_batches
 
     return [each for each in true_batches("orders", 0) if each["base"] < offset]
 

@@ -28,8 +28,8 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.read_allowances import ReadAllowances
 from coldlog.tiering.shared_quota import READERS, SharedQuota
 from coldlog.tiering.system_clock import SystemClock
+from contents.record_rows import true_batches
 from fetching import LIMITS, HookedLayout
-from record_rows import true_batches
 from virtual_clock import VirtualClock, most_over_quota
 
 PLACES = (("orders", 0), ("payments", 0), ("payments", 1), ("payments", 2), ("late.events", 0), ("late.events", 1))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from aiven_sample import archive_of, keys_setting, true_partitions
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.fetcher import open_fetcher
@@ -15,10 +14,11 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
 from coldlog.records.partition_records import open_partition
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.record_rows import true_batches
 from fetching import LIMITS, as_truth, fetch_all, of_truth, open_fetcher_over, true_records
-from record_rows import true_batches
-from s3_proxy import S3Proxy
-from s3_server import Bucket
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket
+from worlds.aiven_sample import archive_of, keys_setting, true_partitions
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))

@@ -18,10 +18,10 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.record_rows import true_batches
 from fetching import as_truth, fetch_all, of_truth, open_fetcher_over, true_records
-from golden_warehouse import golden_partitions
-from kafka_sample import true_segments
-from record_rows import true_batches
+from worlds.golden_warehouse import golden_partitions
+from worlds.kafka_sample import true_segments
 
 PARTITIONS = [
     (str(each["topic"]), int(str(each["partition"])))

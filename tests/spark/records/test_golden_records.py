@@ -21,8 +21,8 @@ from coldlog.runtime.spark_versions import SparkSeries
 from coldlog.tables.damage_reports import read_damage_reports
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import golden_partitions, golden_queries
-from record_rows import as_truth, consumed, moment, of_truth, read, true_batches
+from contents.record_rows import as_truth, consumed, moment, of_truth, read, true_batches
+from worlds.golden_warehouse import golden_partitions, golden_queries
 
 PARTITIONS = [
     (str(each["topic"]), int(str(each["partition"])))

@@ -8,18 +8,18 @@ import pyspark.sql.datasource as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from aiven_sample import archive_of, keys_setting, true_partitions
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IsolationLevel
 from coldlog.records.partition_records import open_partition
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.record_rows import as_truth, consumed, moment, of_truth, read, true_batches
 from fetching import LIMITS
-from grown_mirror import write_grown_mirror
-from record_rows import as_truth, consumed, moment, of_truth, read, true_batches
-from s3_proxy import S3Proxy
-from s3_server import Bucket, S3Server
-from written_topics import LARGE_BATCH_RECORDS, LARGE_BATCHES, START_MS
+from servers.s3_proxy import S3Proxy
+from servers.s3_server import Bucket, S3Server
+from worlds.aiven_sample import archive_of, keys_setting, true_partitions
+from worlds.grown_mirror import write_grown_mirror
+from worlds.written_topics import LARGE_BATCH_RECORDS, LARGE_BATCHES, START_MS
 
 MIB = 1 << 20
 

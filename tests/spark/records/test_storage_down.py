@@ -18,8 +18,8 @@ from coldlog.records.fetch.opened_source import open_source
 from coldlog.records.fetch.pool_fetch import PoolOptions
 from coldlog.runtime.settings_sources import load_settings
 from fetching import as_truth, fetch_all, of_truth, true_records
-from s3_proxy import Fault, Request, S3Proxy, running_proxy
-from s3_server import Bucket, running_moto
+from servers.s3_proxy import Fault, Request, S3Proxy, running_proxy
+from servers.s3_server import Bucket, running_moto
 from virtual_clock import VirtualClock
 
 

@@ -16,7 +16,7 @@ from coldlog.records.source.datasource import UnlimitedStreamReader, register_so
 from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.records.source.streaming import Position, initial_position, latest_position, plan_micro_batch
 from coldlog.runtime.spark_versions import SERIES, SparkSeries
-from staged_archive import EXPIRED_BELOW, STREAMED, STREAMED_LATER, show_stage
+from worlds.staged_archive import EXPIRED_BELOW, STREAMED, STREAMED_LATER, show_stage
 
 
 class Followed:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyspark.sql.datasource as ds
 import pytest
 
-from broker_tails import TAIL_MS, Tail, delete_segments_before, write_broker_tails
 from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_offset_checkpoint, write_partition
 from builders.segment_builder import Batch, Record, Segment, build_segment
 from coldlog.errors import RetriableError, UsageError
@@ -18,7 +17,8 @@ from coldlog.records.source.options import read_options
 from coldlog.records.source.planning import open_reader, plan_reading
 from coldlog.records.source.streaming import initial_position, latest_position, plan_micro_batch
 from coldlog.tables.delta.warehouse import Warehouse
-from record_rows import Reading, consumed, moment, read
+from contents.record_rows import Reading, consumed, moment, read
+from servers.broker_tails import TAIL_MS, Tail, delete_segments_before, write_broker_tails
 
 Place = tuple[str, int]
 Tails = Mapping[Place, Tail]

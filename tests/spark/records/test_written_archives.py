@@ -16,8 +16,8 @@ from coldlog.reader import OffsetReader
 from coldlog.records.source.datasource import register_source
 from coldlog.tables.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.delta.warehouse import Warehouse
-from record_rows import moment, read
-from written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment
+from contents.record_rows import moment, read
+from worlds.written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import HookedLayout, fetch_all, open_fetcher_over
 from virtual_clock import VirtualClock
-from written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment, remove_segment
+from worlds.written_topics import COMMITTED_OFFSETS, START_MS, Written, copy_written, damage_segment, remove_segment
 
 COMMITTED = IsolationLevel.READ_COMMITTED
 

@@ -35,8 +35,8 @@ from coldlog.replay.tasks import co_partitioned_tasks, one_task
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from fetching import HookedLayout, open_fetcher_over, true_records
-from golden_warehouse import golden_partitions
 from virtual_clock import VirtualClock
+from worlds.golden_warehouse import golden_partitions
 
 PARTITIONS = [
     (str(each["topic"]), int(str(each["partition"])))

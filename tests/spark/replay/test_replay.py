@@ -33,10 +33,10 @@ from coldlog.replay.runs.replay import (
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates, TaskState
-from golden_warehouse import golden_partitions
-from record_rows import consumed
-from staged_archive import FIRST, FUTURE, SECOND, START_MS, TASKS, Logs, Place, show_stage
+from contents.record_rows import consumed
 from virtual_clock import VirtualClock
+from worlds.golden_warehouse import golden_partitions
+from worlds.staged_archive import FIRST, FUTURE, SECOND, START_MS, TASKS, Logs, Place, show_stage
 
 ROW = ("task", "sequence", "topic", "partition", "offset")
 

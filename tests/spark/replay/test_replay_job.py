@@ -20,7 +20,7 @@ from coldlog.replay.runs.replay_source import replayed_source
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
-from job_runs_table import rows_of, unpack_job_runs
+from contents.job_runs_table import rows_of, unpack_job_runs
 
 OUTPUT = ("--output", "out")
 

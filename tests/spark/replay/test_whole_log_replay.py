@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_tails import write_broker_tails
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint
 from coldlog.records.source.options import read_options
 from coldlog.replay.runs.replay import ReplayOptions, replay
 from coldlog.replay.runs.replay_sinks import DeltaSink
 from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.tables.delta.warehouse import Warehouse
+from servers.broker_tails import write_broker_tails
 from virtual_clock import VirtualClock
 
 

@@ -35,7 +35,7 @@ from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.as_of import Commit, find_moment, find_version
 from coldlog.tables.delta.delta_log import list_commits
 from coldlog.tables.delta.warehouse import Warehouse
-from damaged_tables import forget_published
+from damage.damaged_tables import forget_published
 
 OLD, GONE, NEW = (TopicPartition(topic=topic, partition=0) for topic in ("old", "gone", "new"))
 REQUESTS = [(topic, 0, time) for topic in ("old", "gone", "new") for time in (0, 100, 101, 150, 200, 250, 300, 10**15)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from damaged_tables import (
+from damage.damaged_tables import (
     Ask,
     Question,
     copy_with_checkpoints,
@@ -25,7 +25,7 @@ from damaged_tables import (
     read_archived,
     reader_answers,
 )
-from golden_warehouse import golden_partitions, golden_queries
+from worlds.golden_warehouse import golden_partitions, golden_queries
 
 SEED, TRIALS = int(os.environ.get("SEED", "24")), int(os.environ.get("TRIALS", "60"))
 PLACES = [

@@ -22,11 +22,11 @@ from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.files.file_checksums import checksums_path
 from coldlog.tables.delta.log_check import create_checkpoint
 from coldlog.tables.delta.warehouse import Warehouse
-from damaged_tables import (
+from damage.damaged_tables import (
     Question,
     list_damageable,
 )
-from golden_warehouse import golden_partitions, golden_queries
+from worlds.golden_warehouse import golden_partitions, golden_queries
 
 PLACES = [
     (str(each["topic"]), int(str(each["partition"])))

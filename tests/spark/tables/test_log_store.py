@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from coldlog.launch.s3a_options import s3a_options
 from coldlog.tables.delta.files.file_checksums import check_file
-from s3_proxy import Fault, Request, S3Proxy
-from s3_server import ACCESS_KEY, SECRET_KEY, Bucket
+from servers.s3_proxy import Fault, Request, S3Proxy
+from servers.s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 
 _HADOOP = "spark.hadoop."
 

@@ -31,7 +31,7 @@ from coldlog.tables.delta.manifest import (
 )
 from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import golden_queries
+from worlds.golden_warehouse import golden_queries
 
 Use = Callable[[SparkSession, str], object]
 WAYS: dict[str, Use] = {

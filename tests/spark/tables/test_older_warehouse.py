@@ -13,7 +13,7 @@ from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from written_topics import START_MS
+from worlds.written_topics import START_MS
 
 _LATER = {
     SEGMENTS.name: ("damaged_files", "holes", "served_holes"),

@@ -19,9 +19,9 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.table_contents import rows_in
 from copying_tier import Tier
-from golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
-from table_contents import rows_in
+from worlds.golden_warehouse import golden_queries, is_true_answer, run_pipeline, write_log_start_offsets
 
 TOPICS = {"payments", "late.events", "crashy-upload", "trimmed-by-time"}
 """Of the sample; a run of all takes a minute."""

@@ -18,8 +18,8 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.tier_partitions import TierPartitions
+from contents.table_contents import rows_in
 from copying_tier import ORDERS, Tier
-from table_contents import rows_in
 
 
 def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_after_it(

@@ -22,10 +22,10 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import drop_deleted, maintain_table, maintain_tables
-from golden_warehouse import build_settings, run_pipeline
-from kafka_sample import KAFKA_SAMPLE
+from contents.table_contents import BUILD_NUMBERS, rows_in, table_contents
 from spark_work import counting_work
-from table_contents import BUILD_NUMBERS, rows_in, table_contents
+from worlds.golden_warehouse import build_settings, run_pipeline
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 _WEEK_MS = 7 * 24 * 3_600_000
 SETTINGS = MaintenanceSettings(deleted_after_hours=168, vacuum_after_hours=168)

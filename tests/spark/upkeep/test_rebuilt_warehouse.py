@@ -23,9 +23,9 @@ from coldlog.tables.definitions.replay_positions import REPLAY_POSITIONS
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.rebuild import set_tables_aside
-from golden_warehouse import golden_queries, is_true_answer
-from kafka_sample import KAFKA_SAMPLE
 from planning import planned_for_small_tables
+from worlds.golden_warehouse import golden_queries, is_true_answer
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 (PACKED,) = (Path(__file__).parents[2] / "golden" / "warehouses").glob("*.tar.gz")
 PARTITIONS = (("payments", 1), ("records-deleted", 0))

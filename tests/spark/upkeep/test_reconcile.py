@@ -36,9 +36,9 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.reconcile import ReconcileSummary, reconcile
-from golden_warehouse import build_settings
-from kafka_sample import true_segments
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from worlds.golden_warehouse import build_settings
+from worlds.kafka_sample import true_segments
 
 LAYOUT = "local_tiered_storage"
 EXPECTED = discordant_archive.DISCREPANCIES

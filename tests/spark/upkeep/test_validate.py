@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broken_tables import BREAKAGES, WHOLE, World, place_worlds, world_of
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.errors import ColdlogError
@@ -31,10 +30,11 @@ from coldlog.upkeep.checkpoint import Checkpoints, Verdict
 from coldlog.upkeep.data_docs import data_docs_folder, data_docs_place
 from coldlog.upkeep.expectation_suites import ExpectationSeverity, Suite, View, load_suites
 from coldlog.upkeep.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
-from golden_warehouse import run_pipeline
-from large_tables import as_large_tables
-from s3_server import Bucket
-from table_contents import rows_in
+from contents.table_contents import rows_in
+from damage.broken_tables import BREAKAGES, WHOLE, World, place_worlds, world_of
+from servers.s3_server import Bucket
+from worlds.golden_warehouse import run_pipeline
+from worlds.large_tables import as_large_tables
 
 pytestmark = pytest.mark.timeout(1800)  # the sample is built three times
 

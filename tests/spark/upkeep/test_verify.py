@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from coldlog.errors import UsageError
 from coldlog.upkeep.verify import verify_tables
-from damaged_tables import forget_checksums
+from damage.damaged_tables import forget_checksums
 
 
 @pytest.fixture

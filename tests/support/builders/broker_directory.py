@@ -13,7 +13,7 @@ from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_off
 from builders.mirror_writer import write_mirror
 from builders.segment_builder import build_segment, commit_marker
 from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
-from kafka_sample import TrueSegment
+from worlds.kafka_sample import TrueSegment
 
 
 def write_broker_directory(directory: Path, topics: Collection[str]) -> list[TrueSegment]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.layouts.local_tiered_storage import SUFFIXES
-from kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
 
 SIDE_FILES = frozenset(kind for kind in SegmentFileKind if kind is not SegmentFileKind.LOG)
 

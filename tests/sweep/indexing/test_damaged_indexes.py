@@ -12,7 +12,7 @@ from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayou
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.model.states import IndexDepth
-from damaged_archives import (
+from damage.damaged_archives import (
     INDEXED,
     LOG,
     SEGMENT_OFFSETS,

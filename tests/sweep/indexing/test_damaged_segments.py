@@ -13,7 +13,7 @@ from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayou
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
-from damaged_archives import (
+from damage.damaged_archives import (
     INDEXED,
     LOG,
     PARTITION,

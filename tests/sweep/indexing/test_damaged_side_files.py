@@ -10,7 +10,7 @@ from builders.segment_builder import Batch, Record, Segment, abort_marker, commi
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.txn_index import TXN_INDEX
-from damaged_archives import (
+from damage.damaged_archives import (
     INDEXED,
     PARTITION,
     PATTERNS,

@@ -19,7 +19,7 @@ from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings_sources import load_settings
-from damaged_archives import LOG, Partition, Row, build, build_store, options, small_partition, small_segment
+from damage.damaged_archives import LOG, Partition, Row, build, build_store, options, small_partition, small_segment
 
 PARTITION = small_partition(index_interval_bytes=4096)
 WHOLE_LOG = PARTITION.content(LOG)

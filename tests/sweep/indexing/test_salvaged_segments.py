@@ -17,7 +17,7 @@ from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
-from damaged_archives import (
+from damage.damaged_archives import (
     INDEXED,
     LOG,
     PARTITION,

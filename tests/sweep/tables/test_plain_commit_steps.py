@@ -19,7 +19,7 @@ from coldlog.tables.delta.files.file_checksums import checksums_path
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
-from job_runs_table import log_path, rows_of, run_row, unpack_job_runs
+from contents.job_runs_table import log_path, rows_of, run_row, unpack_job_runs
 
 _STEPS = {"open", "os.link", "os.rename", "os.remove", "os.truncate"}
 

@@ -22,9 +22,9 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from empty_index import asked, empty_index
-from scattered_tables import write
-from slow_broker import OFFSET, REQUEST_TIMED_OUT, TOPIC_ID, SlowBroker, running_broker
+from servers.slow_broker import OFFSET, REQUEST_TIMED_OUT, TOPIC_ID, SlowBroker, running_broker
+from worlds.empty_index import asked, empty_index
+from worlds.scattered_tables import write
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 TIMEOUT_MS = 3_000

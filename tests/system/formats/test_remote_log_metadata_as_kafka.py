@@ -30,7 +30,7 @@ from coldlog.formats.kafka.remote_log.remote_log_metadata import (
 )
 from coldlog.model.ids import RemoteLogSegmentId, TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
-from kafka_jars import find_tool, resolve_jars, run_tool
+from servers.kafka_jars import find_tool, resolve_jars, run_tool
 
 PROGRAM = Path(__file__).resolve().parents[2] / "support" / "kafka_serde"
 

@@ -35,9 +35,8 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
-from kafka_sample import KAFKA_SAMPLE
-from killed_jobs import (
+from contents.table_contents import BUILD_NUMBERS, table_contents
+from damage.killed_jobs import (
     PATIENCE_S,
     continue_session,
     find_jvm,
@@ -48,7 +47,8 @@ from killed_jobs import (
     wait_until,
 )
 from planning import ASSIGNMENTS_FOR_SMALL_TABLES
-from table_contents import BUILD_NUMBERS, table_contents
+from worlds.golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 MAX_BYTES_PER_COMMIT = 350 << 10
 # Aborted transactions, a second upload of a segment, a log start offset inside a segment, times that go backwards.

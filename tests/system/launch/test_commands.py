@@ -18,8 +18,8 @@ import pyspark
 import pytest
 from deltalake import DeltaTable
 
-from golden_warehouse import golden_queries, write_log_start_offsets
-from kafka_sample import KAFKA_SAMPLE
+from worlds.golden_warehouse import golden_queries, write_log_start_offsets
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 ROOT = Path(__file__).parents[3]
 SPARK_SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")

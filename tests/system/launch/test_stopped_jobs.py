@@ -12,7 +12,7 @@ import pytest
 
 from coldlog.tables.delta.run_rows import read_newest_run
 from coldlog.tables.leases.warehouse_lock import writing
-from killed_jobs import find_processes, kill_session, wait_until
+from damage.killed_jobs import find_processes, kill_session, wait_until
 
 JOB = '''"""Wait in a task."""
 import sys, time

@@ -20,8 +20,8 @@ from pathlib import Path
 import environment
 import pytest
 
-from golden_warehouse import golden_partitions
-from kafka_sample import KAFKA_SAMPLE
+from worlds.golden_warehouse import golden_partitions
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 ROOT = Path(__file__).parents[3]
 NOBODY = "http://127.0.0.1:9"

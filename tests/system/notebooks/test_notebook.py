@@ -22,7 +22,7 @@ from notebooks.execute import MOST_BYTES, NOTEBOOK, execute
 
 from coldlog.model.states import IndexStatus
 from coldlog.runtime.timestamps import timestamp_from_text
-from kafka_sample import KAFKA_SAMPLE, true_segments
+from worlds.kafka_sample import KAFKA_SAMPLE, true_segments
 
 CELLS: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
 SOURCE = {cell["id"]: "".join(cell["source"]) for cell in CELLS}

@@ -24,9 +24,9 @@ from coldlog.replay.idling import Readiness, TaskIdling
 from coldlog.replay.order import Head, TopicPartition, iter_merged
 from coldlog.replay.task_replayer import ReplayedRecord, ReplayOptions, TaskReplayer
 from coldlog.replay.tasks import co_partitioned_tasks
-from growing_archive import GrowingArchive, Uploaded
-from kafka_jars import find_tool, resolve_jars, run_tool
+from servers.kafka_jars import find_tool, resolve_jars, run_tool
 from virtual_clock import VirtualClock
+from worlds.growing_archive import GrowingArchive, Uploaded
 
 PROGRAM = Path(__file__).resolve().parents[2] / "support" / "kafka_streams"
 START_MS = 1_000_000

@@ -16,10 +16,10 @@ from coldlog.replay.order import Head, iter_merged
 from coldlog.replay.runs.replay_state import ReplayState, ReplayStates
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.table_storage import delta_storage_options
-from golden_warehouse import run_pipeline
-from killed_jobs import PATIENCE_S, kill_session, start_job, wait_until
+from damage.killed_jobs import PATIENCE_S, kill_session, start_job, wait_until
 from planning import ASSIGNMENTS_FOR_SMALL_TABLES
-from s3_server import Bucket
+from servers.s3_server import Bucket
+from worlds.golden_warehouse import run_pipeline
 
 START_MS = 1_700_000_000_000
 Row = tuple[int, str, int, int]

@@ -20,8 +20,8 @@ import pytest
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
-from kafka_sample import KAFKA_SAMPLE
-from killed_jobs import ROOT
+from damage.killed_jobs import ROOT
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 _TRACED = ("fsync", "fdatasync", "link", "linkat", "rename", "renameat", "renameat2")
 _UNFINISHED = "<unfinished ...>"

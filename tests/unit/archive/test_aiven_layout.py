@@ -14,15 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiven_sample import (
-    ORIGINAL_NAMES,
-    VARIANTS,
-    archive_of,
-    finished_segments,
-    key_files,
-    keys_setting,
-    true_segments,
-)
 from builders.aiven_writer import AivenSegment, Keys, make_keys, write_aiven_segment
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, find_private_key, list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout, read_key_prefixes
@@ -31,6 +22,15 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 from drawn_examples import sampled
+from worlds.aiven_sample import (
+    ORIGINAL_NAMES,
+    VARIANTS,
+    archive_of,
+    finished_segments,
+    key_files,
+    keys_setting,
+    true_segments,
+)
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 KEYS = make_keys()

@@ -8,7 +8,7 @@ import pytest
 
 from coldlog.archive.inventory.report_files import iter_rows
 from coldlog.errors import ArchiveError
-from inventory_reports import FORMATS, Reported, write_rows
+from servers.inventory_reports import FORMATS, Reported, write_rows
 
 ODD_KEYS = ("t/a b", "t/a+b", "t/a%2Fb", "t/ü/日本", 't/"quoted",comma', "t/%", "t/a//b", "t/", "t/ ")
 _CSV = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag")

@@ -27,7 +27,7 @@ from coldlog.archive.layouts.local_tiered_storage import (
 from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
-from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
+from worlds.kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 TOPIC_ID = "-_AAAAAAAAAAAAAAAAAAAA"
 SEGMENT_ID = "--BBBBBBBBBBBBBBBBBBBA"

@@ -8,7 +8,7 @@ import pytest
 
 from coldlog.archive.open_archive import directory_of, open_archive
 from coldlog.errors import UsageError
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 LAYOUT = "local_tiered_storage"
 PARTITION = "orders-0-AAAAAAAAAAAAAAAAAAAAAA"

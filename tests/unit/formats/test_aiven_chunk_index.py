@@ -11,7 +11,6 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiven_sample import VARIANTS, archive_of
 from builders.aiven_writer import pack_sizes
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.aiven.chunk_index import (
@@ -21,6 +20,7 @@ from coldlog.formats.aiven.chunk_index import (
     read_chunk_sizes,
     read_variable_chunk_index,
 )
+from worlds.aiven_sample import VARIANTS, archive_of
 
 
 def packed(content: bytes) -> str:

@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiven_sample import archive_of, key_files
 from builders.aiven_writer import make_keys, wrap_data_key
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.formats.aiven.chunks import restore_chunk
 from coldlog.formats.aiven.encryption import ChunkCipher, PrivateKey, read_private_key
 from coldlog.formats.aiven.manifest import Encryption, read_aiven_manifest
+from worlds.aiven_sample import archive_of, key_files
 
 KEYS, OTHERS = make_keys(), make_keys()
 DATA_KEY, AAD, IV = bytes(range(32)), b"additional", bytes(12)

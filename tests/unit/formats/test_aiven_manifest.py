@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiven_sample import VARIANTS, archive_of, finished_segments
 from builders.aiven_writer import AivenSegment, make_keys, write_aiven_segment
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.aiven.manifest import MAX_MANIFEST_BYTES, SegmentManifest, read_aiven_manifest
 from drawn_examples import examples
+from worlds.aiven_sample import VARIANTS, archive_of, finished_segments
 
 KEYS = make_keys()
 

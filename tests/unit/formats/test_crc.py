@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders.segment_builder import build_batch
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
-from damage_program import BATCHES, LOG, list_refusals
+from damage.damage_program import BATCHES, LOG, list_refusals
 
 
 def test_wrong_checksum_is_reported_with_its_batch_and_both_values() -> None:

@@ -15,7 +15,7 @@ from coldlog.formats.kafka.leader_epoch_checkpoint import (
     read_leader_epoch_checkpoint,
     write_leader_epoch_checkpoint,
 )
-from kafka_sample import TIERED_STORAGE, golden_files, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, golden_files, true_segments
 
 STEPS = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 2**40)), max_size=10)
 

@@ -9,7 +9,7 @@ import pytest
 from coldlog.errors import UsageError
 from coldlog.model.ids import TopicIdPartition, uuid_text
 from coldlog.tiering.rules.metadata_partition import find_metadata_partition
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 def test_every_event_of_the_golden_topic_is_in_its_partition() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.formats.kafka.offset_index import OffsetIndex, read_offset_index, write_offset_index
-from kafka_sample import golden_files
+from worlds.kafka_sample import golden_files
 
 ENTRIES = st.lists(st.tuples(st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1)), max_size=20).map(
     lambda pairs: list(zip(sorted({a for a, _ in pairs}), sorted({b for _, b in pairs}), strict=False))

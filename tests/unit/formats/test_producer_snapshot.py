@@ -16,7 +16,7 @@ from coldlog.formats.kafka.producer_snapshot import (
     read_producer_snapshot,
     write_producer_snapshot,
 )
-from kafka_sample import golden_files
+from worlds.kafka_sample import golden_files
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

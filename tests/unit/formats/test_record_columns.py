@@ -27,7 +27,7 @@ from coldlog.formats.kafka.records import Headers, iter_records
 from coldlog.formats.kafka.sections import RecordSections, SectionReader
 from coldlog.formats.limits import DecodeLimits
 from drawn_examples import is_sampled, sampled
-from kafka_sample import TIERED_STORAGE, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 EVERYTHING = WantedFields(key=True, value=True, headers=True)

@@ -22,7 +22,7 @@ from coldlog.formats.kafka.records import Record, iter_records
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from drawn_examples import is_sampled, sampled
-from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
+from worlds.kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 

@@ -26,7 +26,7 @@ from coldlog.formats.kafka.remote_log.remote_log_metadata import (
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import RemotePartitionDeleteState
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 @cache

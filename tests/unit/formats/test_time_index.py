@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.formats.kafka.time_index import TimeIndex, read_time_index, write_time_index
-from kafka_sample import TIERED_STORAGE, golden_files, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, golden_files, true_segments
 
 STEPS = st.lists(st.tuples(st.integers(1, 2**50), st.integers(0, 2**24)), max_size=20)
 

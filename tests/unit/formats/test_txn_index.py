@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coldlog.errors import ArchiveError, Reason, UsageError
 from coldlog.formats.kafka.txn_index import TxnIndex, read_txn_index, write_txn_index
-from kafka_sample import TIERED_STORAGE, golden_files, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, golden_files, true_segments
 
 INT64 = st.integers(0, 2**63 - 1)
 ABORTS = st.lists(st.tuples(INT64, st.integers(1, 10**6), st.floats(0, 1), INT64), max_size=12)

@@ -19,7 +19,7 @@ from coldlog.formats.kafka.record_batch import read_batch_headers
 from coldlog.formats.kafka.time_index import TimeIndex, read_time_index
 from coldlog.index.log_intervals import LogIntervals, find_intervals
 from drawn_examples import examples
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 BASE_OFFSET = 1000
 _GOLDEN = (KAFKA_SAMPLE / "archive", KAFKA_SAMPLE.parent / "clusters")

@@ -9,7 +9,7 @@ from builders.segment_builder import Batch, Record, build_batch
 from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
 from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 from coldlog.index.open_transactions import OpenTransactions
-from kafka_sample import TIERED_STORAGE, true_segments
+from worlds.kafka_sample import TIERED_STORAGE, true_segments
 
 
 def read_headers(log: bytes) -> BatchHeaders:

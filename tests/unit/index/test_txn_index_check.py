@@ -10,7 +10,7 @@ from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.index.index_checks import TxnIndexCheck
 from coldlog.model.states import IndexDepth
-from walked_logs import walk_log
+from contents.walked_logs import walk_log
 
 START = 100
 Abort = tuple[int, int, int]

@@ -20,8 +20,8 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.model.states import IndexDepth
-from kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
-from walked_logs import walk_log
+from contents.walked_logs import walk_log
+from worlds.kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 

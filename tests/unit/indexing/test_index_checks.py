@@ -17,7 +17,7 @@ from coldlog.formats.kafka.offset_index import read_offset_index
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.index_checks import OffsetIndexCheck
 from coldlog.model.states import IndexDepth
-from walked_logs import walk_log
+from contents.walked_logs import walk_log
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 SIX_BATCHES = Segment(

@@ -20,7 +20,7 @@ from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from damaged_archives import LIMITS, LOG, Partition, Row, build_works, list_works
+from damage.damaged_archives import LIMITS, LOG, Partition, Row, build_works, list_works
 from drawn_examples import sampled
 
 WINDOW_BYTES = 700

@@ -20,7 +20,7 @@ from coldlog.indexing.builds.index_files import outcome_rows
 from coldlog.indexing.builds.index_rows import iter_rows
 from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
 from coldlog.model.states import IndexDepth
-from kafka_sample import true_segments
+from worlds.kafka_sample import true_segments
 
 OPTIONS = BuildOptions(
     depth=IndexDepth.RECORD,

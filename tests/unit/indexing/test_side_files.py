@@ -14,8 +14,8 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.index.segment_summary import SegmentSummary
 from coldlog.indexing.builds.side_files import SideFiles, read_side_files
 from coldlog.model.states import IndexDepth
-from kafka_sample import TIERED_STORAGE, true_segments
-from walked_logs import walk_log
+from contents.walked_logs import walk_log
+from worlds.kafka_sample import TIERED_STORAGE, true_segments
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)
 

@@ -13,8 +13,8 @@ from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.tiering.process_pace import ProcessPace
 from noting_store import take_notes
-from sidecar_world import EPOCH_MS, LIMITS, rising, sidecar_world
 from virtual_clock import VirtualClock
+from worlds.sidecar_world import EPOCH_MS, LIMITS, rising, sidecar_world
 
 AN_HOUR_MS = 3_600_000
 

@@ -13,7 +13,7 @@ from coldlog.lookups.lookup_jobs import LookupJob, add_lookup_options
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings_sources import load_settings
-from job_runs_table import rows_of, unpack_job_runs
+from contents.job_runs_table import rows_of, unpack_job_runs
 
 QUESTION = ("--topic", "orders", "--partition", "0", "--timestamp")
 

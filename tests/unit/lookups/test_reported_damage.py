@@ -11,7 +11,7 @@ from coldlog.lookups.damage.damaged_segments import DamagedSegment, find_damage
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IndexDepth
 from coldlog.tables.damage_reports import add_damage_reports, clear_damage_reports, read_damage_reports
-from sidecar_world import EPOCH_MS, SidecarWorld, rising, sidecar_world
+from worlds.sidecar_world import EPOCH_MS, SidecarWorld, rising, sidecar_world
 
 ROTTEN_AT = 300
 """A byte of a record in the first batch."""

@@ -31,9 +31,9 @@ from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
-from scattered_tables import write
-from sidecar_world import EPOCH_MS, LIMITS, SidecarWorld
 from unit.lookups.test_reported_damage import damaged_world, report
+from worlds.scattered_tables import write
+from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld
 
 _READ_BY_LOOKUPS = (IndexDepth.SIDECAR, IndexDepth.BATCH)
 Ask = Callable[[SidecarWorld, list[str]], None]

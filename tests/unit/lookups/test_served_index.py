@@ -21,7 +21,7 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
-from scattered_tables import Row, write
+from worlds.scattered_tables import Row, write
 
 DEPTHS = (IndexDepth.RECORD, IndexDepth.BATCH, IndexDepth.RECORD, IndexDepth.BATCH)
 STEP, LENGTH = 5, 100

@@ -21,7 +21,7 @@ from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from drawn_examples import examples
 from noting_store import count_requests, take_notes
-from sidecar_world import EPOCH_MS, SidecarWorld, batch, rising, sidecar_world
+from worlds.sidecar_world import EPOCH_MS, SidecarWorld, batch, rising, sidecar_world
 
 NOT_FOUND = (int(ErrorCode.LOCAL_REQUIRED), -1)
 

@@ -21,8 +21,8 @@ from coldlog.records.fetch.slices import LogSlice
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from drawn_examples import examples
 from noting_store import count_requests, take_notes
-from scattered_tables import write
-from sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, rising, sidecar_world
+from worlds.scattered_tables import write
+from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, rising, sidecar_world
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
-from scattered_tables import Row, write
+from worlds.scattered_tables import Row, write
 
 PLACE: Row = {"topic": "orders", "partition": 3, "topic_id": "now"}
 LENGTH = 100

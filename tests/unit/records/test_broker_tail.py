@@ -10,7 +10,6 @@ from typing import cast
 import numpy as np
 import pytest
 
-from broker_clients import CLUSTER, LogClient
 from builders.segment_builder import Batch, abort_marker, commit_marker
 from coldlog.errors import RetriableError, UsageError
 from coldlog.fetcher import RecordFetcher
@@ -22,7 +21,8 @@ from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.local_log import open_local_log
 from coldlog.runtime.settings_sources import load_settings
-from tail_batches import LIMITS, OF_ARCHIVE, batch_at
+from damage.tail_batches import LIMITS, OF_ARCHIVE, batch_at
+from servers.broker_clients import CLUSTER, LogClient
 from virtual_clock import VirtualClock
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED

@@ -16,7 +16,7 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, Fe
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
-from tail_batches import LIMITS, OF_ARCHIVE, batch_at
+from damage.tail_batches import LIMITS, OF_ARCHIVE, batch_at
 
 TOPIC_ID = "A" * 22
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED

@@ -19,8 +19,8 @@ from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.fetch.stored_slices import CheckedRanges
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from scattered_tables import write
-from sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_world
+from worlds.scattered_tables import write
+from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_world
 
 COUNT, VALUE_BYTES = 12, 60_000
 _SEGMENT = Segment(batches=tuple(batch(at, EPOCH_MS + at, value=bytes([at]) * VALUE_BYTES) for at in range(COUNT)))

@@ -9,8 +9,8 @@ import pytest
 from coldlog.model.fetch import FetchAnswer, FetchErrorCode, FetchFailure, FetchRequest
 from coldlog.replay.pooled_replay import PooledReader
 from coldlog.replay.task_replayer import ReplayError, ReplayOptions, TaskReplayer
-from growing_archive import GrowingArchive, Uploaded
 from virtual_clock import VirtualClock
+from worlds.growing_archive import GrowingArchive, Uploaded
 
 A, B = ("a", 0), ("b", 0)
 THROTTLED_MS = 1_500

@@ -23,8 +23,8 @@ from coldlog.replay.task_replayer import (
     TaskReplayer,
 )
 from drawn_examples import examples
-from growing_archive import GrowingArchive, Uploaded
 from virtual_clock import VirtualClock
+from worlds.growing_archive import GrowingArchive, Uploaded
 
 A, B, C = ("a", 0), ("b", 0), ("c", 0)
 START_MS = 1_000_000

@@ -37,8 +37,8 @@ from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
-from scattered_tables import write
-from sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
+from worlds.scattered_tables import write
+from worlds.sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
 
 SECOND = 10
 """The first offset of the second segment, and the number of offsets in each."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.groups.group import CommittedOffset
 from coldlog.serve.groups.members import JoinRequest
-from committing_endpoints import DAY_MS, GROUP, Endpoints, Offsets, age, held, meanwhile, run_endpoints
+from servers.committing_endpoints import DAY_MS, GROUP, Endpoints, Offsets, age, held, meanwhile, run_endpoints
 
 _HOUR_MS = 3_600_000
 _FIRST, _SECOND = ("archive.orders", 0), ("archive.orders", 1)

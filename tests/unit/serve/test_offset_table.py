@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from coldlog.serve.groups.group import CommittedOffset
-from committing_endpoints import GROUP, Endpoints, expire, held, meanwhile, run_endpoints
+from servers.committing_endpoints import GROUP, Endpoints, expire, held, meanwhile, run_endpoints
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS

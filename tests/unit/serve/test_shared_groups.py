@@ -14,7 +14,17 @@ from coldlog.serve.groups.members import Identity, JoinRequest
 from coldlog.serve.groups.offset_table import LeaseLostError
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.delta.small_table import SmallTable
-from committing_endpoints import DAY_MS, GROUP, LEASE_S, Endpoints, age, held, let_pass, meanwhile, run_endpoints
+from servers.committing_endpoints import (
+    DAY_MS,
+    GROUP,
+    LEASE_S,
+    Endpoints,
+    age,
+    held,
+    let_pass,
+    meanwhile,
+    run_endpoints,
+)
 
 _FIRST, _SECOND = ("archive.orders", 0), ("archive.orders", 1)
 _NOBODY = Identity(member_id="")

@@ -15,7 +15,7 @@ from coldlog.tables.delta.files.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_files, commit_rows
 from coldlog.tables.delta.row_edits import RowChange
-from job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
+from contents.job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 NEWEST = 2
 """The version of the table as it was unpacked."""

@@ -15,7 +15,7 @@ from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.table_storage import keeping_tables_open, open_newest
-from job_runs_table import log_path, race_commit, rows_of, run_row, unpack_job_runs
+from contents.job_runs_table import log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 NEWEST = 2
 """The version of the table as it was unpacked."""

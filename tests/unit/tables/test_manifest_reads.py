@@ -26,7 +26,7 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
     write_manifest,
 )
-from scattered_tables import write_file
+from worlds.scattered_tables import write_file
 
 _READ: list[str] = []
 

@@ -20,7 +20,7 @@ from coldlog.tables.delta.files.file_checksums import check_file, checksums_path
 from coldlog.tables.delta.log_check import check_log
 from coldlog.tables.delta.plain_commit import LaterWriterError, commit_rows, create_table
 from coldlog.tables.delta.row_edits import RowChange
-from job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
+from contents.job_runs_table import actions_of, commit_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 _LINKED = 0
 NEWEST = 2

@@ -18,7 +18,7 @@ from coldlog.tables.delta.files.data_files import DataFileWriter
 from coldlog.tables.delta.files.table_files import read_if_small, read_whole_file
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import Key, Row, RowMerge, RowRemoval
-from job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
+from contents.job_runs_table import actions_of, log_path, race_commit, rows_of, run_row, unpack_job_runs
 
 NEWEST = 2
 """The version of the table as it was unpacked."""

@@ -13,7 +13,7 @@ from coldlog.tables.delta.files.table_files import TableFiles, read_file_rows
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.run_rows import read_newest_run
-from job_runs_table import run_row, unpack_job_runs
+from contents.job_runs_table import run_row, unpack_job_runs
 
 
 @pytest.fixture

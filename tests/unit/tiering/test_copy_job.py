@@ -21,7 +21,7 @@ from coldlog.tiering.job_arguments import add_copy_options
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.tier_assignments import Assignments, Role
-from job_runs_table import rows_of, unpack_job_runs
+from contents.job_runs_table import rows_of, unpack_job_runs
 from tier_jobs import orders_arguments
 from virtual_clock import VirtualClock
 

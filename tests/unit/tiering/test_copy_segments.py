@@ -31,7 +31,7 @@ from coldlog.tiering.copying.copy_partition import CopyOutcome, PartitionCopy
 from coldlog.tiering.copying.copy_segments import CopySummary, copy_segments, random_uuid
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from copying_tier import OPTIONS, ORDERS, BreakAt, KilledError, Tier, stem_of
-from kafka_sample import TIERED_STORAGE, TrueSegment
+from worlds.kafka_sample import TIERED_STORAGE, TrueSegment
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 

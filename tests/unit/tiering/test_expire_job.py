@@ -15,7 +15,7 @@ from coldlog.tiering.copying.copy_job import copy
 from coldlog.tiering.expiry.expire_job import expire, expire_options, read_retentions
 from coldlog.tiering.job_arguments import add_copy_options, add_expire_options
 from coldlog.tiering.rules.expiry import Retention
-from job_runs_table import rows_of, unpack_job_runs
+from contents.job_runs_table import rows_of, unpack_job_runs
 from tier_jobs import DAY, aged_segment, orders_arguments
 
 

@@ -15,7 +15,7 @@ from coldlog.formats.kafka.remote_log.remote_log_metadata import decode_event
 from coldlog.formats.limits import DecodeLimits
 from coldlog.model.states import RemoteLogSegmentState, RemotePartitionDeleteState
 from coldlog.tiering.rules.remote_segments import RemoteSegments
-from kafka_sample import KAFKA_SAMPLE, true_segments
+from worlds.kafka_sample import KAFKA_SAMPLE, true_segments
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 MARKED, PARTITION_STARTED, PARTITION_FINISHED = RemotePartitionDeleteState

@@ -21,7 +21,7 @@ from coldlog.tables.delta.log_check import check_log, create_checkpoint
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.upkeep.unneeded_files import remove_old_entries, remove_unneeded
-from job_runs_table import rows_of, run_row, unpack_job_runs
+from contents.job_runs_table import rows_of, run_row, unpack_job_runs
 
 _COMMITS = 24
 _HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
-from table_contents import rows_in
+from contents.table_contents import rows_in
 
 Answer = tuple[ErrorCode, int | None, int | None, int | None, Route | None, int | None]
 """Error, offset, its timestamp, its leader epoch, route, where a local search begins."""

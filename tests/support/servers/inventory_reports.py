@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import orc, parquet
 
 if TYPE_CHECKING:
-    from s3_server import Bucket
+    from servers.s3_server import Bucket
 
 FORMATS = ("CSV", "ORC", "Parquet")
 _COLUMNS = {

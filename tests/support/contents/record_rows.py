@@ -20,7 +20,7 @@ from coldlog.records.source.options import read_options
 from coldlog.records.source.planning import open_reader, plan_reading
 from coldlog.records.source.read_tasks import ReadTask
 from coldlog.tables.delta.warehouse import Warehouse
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting, true_partitions
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.metadata_log import METADATA_TOPIC
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IndexDepth
-from golden_warehouse import build_settings, run_pipeline
+from worlds.aiven_sample import AIVEN_SAMPLE, archive_of, keys_setting, true_partitions
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 TOGETHER = ("plain", "faults")
 SHALLOW, SIDECAR = "encrypted", "zstd"

@@ -27,8 +27,8 @@ from coldlog.tables.delta.table_storage import keeping_tables_open
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 from coldlog.upkeep.reconcile import reconcile
-from kafka_sample import KAFKA_SAMPLE
 from planning import planned_for_small_tables
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 
 def build_settings(depth: IndexDepth = IndexDepth.RECORD, **changes: object) -> BuildSettings:

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from coldlog.archive.layouts.layout import SegmentFileKind
 
-AIVEN_SAMPLE = Path(__file__).parents[1] / "golden" / "aiven-sample"
+AIVEN_SAMPLE = Path(__file__).parents[2] / "golden" / "aiven-sample"
 VARIANTS = ("plain", "zstd", "encrypted", "zstd-encrypted", "faults")
 ORIGINAL_NAMES = {
     SegmentFileKind.LOG: "log",

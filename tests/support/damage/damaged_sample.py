@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kafka_sample import KAFKA_SAMPLE
+from worlds.kafka_sample import KAFKA_SAMPLE
 
 LOG_SHARE, SIDE_FILE_SHARE = 0.24, 0.05
 _LONGEST = 64

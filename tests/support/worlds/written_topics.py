@@ -21,8 +21,8 @@ from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.model.states import IndexDepth
 from coldlog.tables.delta.warehouse import Warehouse
-from golden_warehouse import build_settings, run_pipeline
 from planning import planned_for_small_tables
+from worlds.golden_warehouse import build_settings, run_pipeline
 
 START_MS = 1_700_000_000_000
 LARGE_BATCHES, LARGE_BATCH_RECORDS = 400, 5

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from aiven_sample import AIVEN_SAMPLE, keys_setting
-from aiven_worlds import build_aiven, build_aiven_shallow, build_aiven_sidecar, keys_named, open_variant
 from coldlog.model.states import IndexDepth
-from golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
-from grown_mirror import build_grown_mirror
-from kafka_clusters import copy_all_archives, copy_all_metadata_logs
-from kafka_sample import KAFKA_SAMPLE
-from recreated_topics import build_recreated
-from staged_archive import build_stages
-from written_topics import build_written
+from servers.kafka_clusters import copy_all_archives, copy_all_metadata_logs
+from worlds.aiven_sample import AIVEN_SAMPLE, keys_setting
+from worlds.aiven_worlds import build_aiven, build_aiven_shallow, build_aiven_sidecar, keys_named, open_variant
+from worlds.golden_warehouse import build_settings, run_pipeline, write_log_start_offsets
+from worlds.grown_mirror import build_grown_mirror
+from worlds.kafka_sample import KAFKA_SAMPLE
+from worlds.recreated_topics import build_recreated
+from worlds.staged_archive import build_stages
+from worlds.written_topics import build_written
 
 ARCHIVE = KAFKA_SAMPLE / "archive"
 

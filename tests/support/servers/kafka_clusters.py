@@ -17,7 +17,7 @@ from typing import Any
 
 from coldlog.archive.metadata_log import METADATA_TOPIC
 
-CLUSTERS = Path(__file__).parents[1] / "golden" / "clusters"
+CLUSTERS = Path(__file__).parents[2] / "golden" / "clusters"
 CLUSTER_NAMES = tuple(sorted(each.name for each in CLUSTERS.iterdir() if each.is_dir()))
 VERSIONS = tuple(each for each in CLUSTER_NAMES if "-to-" not in each)
 """The clusters of one version; the others were upgraded."""

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from builders.mirror_writer import SIDE_FILES, write_mirror
 from coldlog.archive.open_archive import open_archive
-from golden_warehouse import run_pipeline, write_log_start_offsets
-from record_rows import true_batches
+from contents.record_rows import true_batches
+from worlds.golden_warehouse import run_pipeline, write_log_start_offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

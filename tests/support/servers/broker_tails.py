@@ -15,7 +15,7 @@ from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoi
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_batch, commit_marker
 from builders.side_files import AbortedTransaction, build_indexes, build_txn_index
 from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
-from record_rows import consumed, true_batches
+from contents.record_rows import consumed, true_batches
 
 TAIL_MS = 1 << 42
 """The timestamp of the first record after the archive; each offset is a millisecond later."""

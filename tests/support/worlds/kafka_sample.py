@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-KAFKA_SAMPLE = Path(__file__).parents[1] / "golden" / "kafka-sample"
+KAFKA_SAMPLE = Path(__file__).parents[2] / "golden" / "kafka-sample"
 TIERED_STORAGE = KAFKA_SAMPLE / "archive" / "kafka-tiered-storage"
 
 

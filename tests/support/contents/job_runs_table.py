@@ -17,7 +17,7 @@ from coldlog.tables.delta import plain_commit
 from coldlog.tables.delta.files.parquet_files import read_rows
 from coldlog.tables.delta.log_files import LogFiles, open_log
 
-PACKED = Path(__file__).parents[1] / "golden" / "warehouses" / "2026-11-24.tar.gz"
+PACKED = Path(__file__).parents[2] / "golden" / "warehouses" / "2026-11-24.tar.gz"
 
 
 def unpack_job_runs(folder: Path) -> str:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker, uuid_text_of
-from golden_warehouse import run_pipeline
+from worlds.golden_warehouse import run_pipeline
 
 OLD_MS, NEW_MS = 1_600_000_000_000, 1_700_000_000_000
 """The time of an incarnation's first record; each record is a second later."""

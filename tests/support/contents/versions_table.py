@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster_comparison import Compared
-from kafka_clusters import CLUSTER_NAMES, follower_entries
+from servers.kafka_clusters import CLUSTER_NAMES, follower_entries
 
 
 def versions_table(comparisons: Mapping[str, Compared]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from aiven_sample import ORIGINAL_NAMES, key_files
 from builders.aiven_writer import AivenSegment, read_keys, write_aiven_segment
 from builders.mirror_writer import SIDE_FILES, mirrored_name
 from coldlog.archive.layouts.aiven_layout import AivenLayout
@@ -17,7 +16,8 @@ from coldlog.archive.layouts.layout import ArchiveLayout, SegmentFileKind
 from coldlog.archive.layouts.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
 from coldlog.archive.layouts.log_directories_layout import LogDirectoriesLayout
 from coldlog.archive.stores.object_store import ObjectStore
-from kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
+from worlds.aiven_sample import ORIGINAL_NAMES, key_files
+from worlds.kafka_sample import TIERED_STORAGE, TrueSegment, true_segments
 
 PLACES = (("payments", 1), ("payments", 2))
 Place = tuple[str, int, int]

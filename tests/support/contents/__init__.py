@@ -1,0 +1,1 @@
+"""What is in tables, as tests compare it."""

@@ -1,0 +1,1 @@
+"""Damage to archives and tables, and runs that are cut or killed."""

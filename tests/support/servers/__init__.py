@@ -1,0 +1,1 @@
+"""Brokers, S3 servers and other programs that tests talk to."""

@@ -1,0 +1,1 @@
+"""Archives and warehouses that tests share or write."""
