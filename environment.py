@@ -60,7 +60,7 @@ PACKAGES = {
 }
 """Which of `EXTRAS` a kind of environment needs."""
 OTHER_SPARKS = {"4.0": "4.0.5", "4.1": "4.1.4"}
-"""The versions that are tested beside that of constraints.txt, by series (`coldlog.runtime.spark_versions`)."""
+"""The versions that are tested beside that of constraints.txt, by series (`coldlog.runtime.spark.spark_versions`)."""
 PACKAGES |= {f"spark-{series}": "development" for series in OTHER_SPARKS}
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_JAVA = 17
@@ -234,7 +234,7 @@ def install_packages(kind: str, lock: int) -> None:
         run_pip(["install", "--editable", target], lock)
     for each in ("runtime", kind):
         packages_stamp(each).write_text(packages_hash(), encoding="utf-8")
-    # The first job keeps Java's classes here (lib/coldlog/runtime/class_archive.py).
+    # The first job keeps Java's classes here (lib/coldlog/runtime/spark/class_archive.py).
     (VENV / "java-classes").mkdir(exist_ok=True)
     INSTALLING.unlink()
     report(f"installed in {time.monotonic() - start:.0f} s")

@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.files.data_files import LEAST_ROW_GROUP_ROWS
 from coldlog.tables.delta.warehouse import Warehouse
 

@@ -31,8 +31,8 @@ from coldlog.runtime.console import Console, Stage
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 
 WAREHOUSES = CACHE / "warehouses"
 STAGES = ("scan", "build", "materialize")

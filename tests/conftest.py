@@ -18,7 +18,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from coldlog.runtime.spark_versions import NEWEST, installed_series
+from coldlog.runtime.spark.spark_versions import NEWEST, installed_series
 from drawn_examples import SAMPLED
 
 pytest_plugins = ["pure_tests", "counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cluster.jobs_on_s3 import PATIENCE_S, Submission, commit_count, contents
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_storage import delta_storage_options
 from servers.s3_server import Bucket

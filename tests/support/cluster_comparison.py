@@ -18,11 +18,11 @@ from coldlog.lookups.offset_lookup import list_offsets_in_no_hurry
 from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexStatus, IsolationLevel
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.record_rows import as_truth, of_truth, read
 from contents.table_contents import rows_in

@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from coldlog.command.outputs import standard_output
-from coldlog.command.questions import asked_partitions, known_partitions, open_reader
-from coldlog.command.reading_progress import ReadingProgress, terminal_progress
-from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.command.shared.outputs import standard_output
+from coldlog.command.shared.questions import asked_partitions, known_partitions, open_reader
+from coldlog.command.shared.reading_progress import ReadingProgress, terminal_progress
+from coldlog.command.shared.settings_options import add_settings_options, read_settings
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.installation import keep_compiled_kernels
-from coldlog.runtime.without_pandas import keep_pandas_out
+from coldlog.runtime.spark.without_pandas import keep_pandas_out
 from coldlog.tables.known_topics import find_unknown
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from coldlog.command.outputs import standard_output
+from coldlog.command.shared.outputs import standard_output
 
 _SCRIPTS = {
     "bash": """\

@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from difflib import get_close_matches
 
-from coldlog.command.outputs import Shown, add_output_options, write_rows
-from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.command.shared.outputs import Shown, add_output_options, write_rows
+from coldlog.command.shared.settings_options import add_settings_options, read_settings
 from coldlog.errors import UsageError
 
 

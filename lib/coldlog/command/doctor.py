@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coldlog.command.outputs import Shown, add_output_options, write_rows
-from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.command.shared.outputs import Shown, add_output_options, write_rows
+from coldlog.command.shared.settings_options import add_settings_options, read_settings
 from coldlog.errors import ColdlogError
 from coldlog.runtime.extras import missing_extra
 from coldlog.runtime.given_settings import with_given_settings
@@ -44,7 +44,7 @@ class _WrongError(Exception):
     @property
     def state(self) -> str:
         """Whether it is wrong, or optional."""
-        from coldlog.runtime.spark_versions import installed_version
+        from coldlog.runtime.spark.spark_versions import installed_version
 
         return "optional" if self.is_for_jobs and installed_version() is None else "wrong"
 
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one row per check."""
-    from coldlog.runtime.without_pandas import keep_pandas_out
+    from coldlog.runtime.spark.without_pandas import keep_pandas_out
 
     settings = read_settings(arguments)
     keep_pandas_out()
@@ -102,7 +102,7 @@ def _iter_checks(settings: Settings, arguments: argparse.Namespace) -> Iterator[
 
 def _check_spark(_: Settings) -> str:
     from coldlog.runtime.extras import install_command
-    from coldlog.runtime.spark_versions import find_series, installed_version
+    from coldlog.runtime.spark.spark_versions import find_series, installed_version
 
     version = installed_version()
     if version is None:

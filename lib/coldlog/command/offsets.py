@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from coldlog.command.questions import add_question_arguments, answer
+from coldlog.command.shared.questions import add_question_arguments, answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,8 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from coldlog.command.listings import add_listing_arguments, prepare, wanted, write_listing
-from coldlog.command.outputs import Shown
+from coldlog.command.shared.listings import add_listing_arguments, prepare, wanted, write_listing
+from coldlog.command.shared.outputs import Shown
 from coldlog.tables.table_rows import Rows, read_table
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from coldlog.command.listings import add_listing_arguments, prepare, wanted, write_listing
-from coldlog.command.outputs import Shown
+from coldlog.command.shared.listings import add_listing_arguments, prepare, wanted, write_listing
+from coldlog.command.shared.outputs import Shown
 from coldlog.errors import Reason, UsageError
 from coldlog.tables.table_rows import Rows, read_table
 
@@ -161,7 +161,7 @@ def _gap(place: dict[str, Any], start: int, following: dict[str, Any]) -> dict[s
 
 
 def _of_events(settings: Settings, values: dict[str, object]) -> Rows:
-    from coldlog.command.event_problems import event_problems
+    from coldlog.command.shared.event_problems import event_problems
 
     return [row for row in event_problems(settings) if all(row[name] == value for name, value in values.items())]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 
-from coldlog.command.listings import prepare
-from coldlog.command.outputs import Shown, add_output_options, write_rows
-from coldlog.command.settings_options import add_settings_options
+from coldlog.command.shared.listings import prepare
+from coldlog.command.shared.outputs import Shown, add_output_options, write_rows
+from coldlog.command.shared.settings_options import add_settings_options
 from coldlog.errors import UsageError
 from coldlog.tables.table_rows import read_table
 

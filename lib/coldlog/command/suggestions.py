@@ -20,10 +20,10 @@ from functools import partial
 from importlib import import_module
 from pathlib import PurePath
 
-from coldlog.command.listings import prepare
 from coldlog.command.main import COMMANDS, JOBS, PROGRAMS, make_parser
-from coldlog.command.outputs import standard_output
-from coldlog.command.settings_options import add_settings_options
+from coldlog.command.shared.listings import prepare
+from coldlog.command.shared.outputs import standard_output
+from coldlog.command.shared.settings_options import add_settings_options
 from coldlog.errors import UsageError
 from coldlog.runtime.argument_parser import CommandParser
 from coldlog.runtime.installation import JOBS as JOB_FOLDER

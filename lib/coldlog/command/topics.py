@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from itertools import groupby
 
-from coldlog.command.listings import add_listing_arguments, prepare, wanted, write_listing
-from coldlog.command.outputs import Shown
+from coldlog.command.shared.listings import add_listing_arguments, prepare, wanted, write_listing
+from coldlog.command.shared.outputs import Shown
 from coldlog.tables.table_rows import Rows, read_table
 
 _SUMS = ("segment_count", "record_count", "size_bytes", "gap_count")

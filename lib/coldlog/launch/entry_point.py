@@ -4,7 +4,7 @@ The function of a job imports what it calls when it is called, so that help need
 Every job parses its arguments, reads settings, starts a session, makes one call and returns an exit code: 0 done (or
 the code that the job returned), 2 wrong arguments or settings, 130 and 143 stopped by SIGINT (Ctrl-C) or SIGTERM, 1 any
 other failure. An error that coldlog raised on purpose and a stop are printed on one line, a failure of Spark on a few
-lines (`coldlog.runtime.spark_failures`). Any other error keeps its traceback, because it is a bug of coldlog.
+lines (`coldlog.runtime.spark.spark_failures`). Any other error keeps its traceback, because it is a bug of coldlog.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coldlog.runtime.job import Job, PlainJob, job_console
 from coldlog.runtime.open_layout import open_or_advise
 from coldlog.runtime.settings import Settings
 from coldlog.runtime.settings_sources import list_setting_keys, load_settings
-from coldlog.runtime.spark_versions import installed_series
+from coldlog.runtime.spark.spark_versions import installed_series
 
 EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 130, 143
 
@@ -117,7 +117,7 @@ def run_job(
 
     def call_in_turn(settings: Settings, arguments: argparse.Namespace, stop: StopSignals) -> int:
         if starts_late and not settings.validation.after_build:
-            from coldlog.runtime.without_pandas import keep_pandas_out
+            from coldlog.runtime.spark.without_pandas import keep_pandas_out
 
             keep_pandas_out()
         exit_code = first(PlainJob(settings=settings, arguments=arguments, console=job_console(arguments)))

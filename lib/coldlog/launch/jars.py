@@ -22,7 +22,7 @@ from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.runtime.installation import POM
-from coldlog.runtime.spark_versions import SparkSeries, installed_series
+from coldlog.runtime.spark.spark_versions import SparkSeries, installed_series
 
 MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _PROPERTY = re.compile(r"\$\{([^}]+)\}")

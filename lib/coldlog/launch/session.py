@@ -26,10 +26,10 @@ from coldlog.launch.java_names import keep_names
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
 from coldlog.records.source.datasource import register_source
 from coldlog.records.source.options import source_defaults
-from coldlog.runtime.class_archive import ClassSharing
 from coldlog.runtime.installation import CONF, class_directory
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.spark_gateway import start_gateway
+from coldlog.runtime.spark.class_archive import ClassSharing
+from coldlog.runtime.spark.spark_gateway import start_gateway
 from coldlog.tables.delta.locations import is_same_for_spark
 
 _STANDALONE = "spark://"

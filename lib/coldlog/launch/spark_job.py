@@ -16,10 +16,10 @@ from coldlog.launch.session import late_options, spark_session
 from coldlog.launch.stop_signals import StopSignals
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job, job_console
-from coldlog.runtime.late_session import LateSession
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
-from coldlog.runtime.spark_gateway import end_jvm, jvm_exit_code, unwritten_archive
+from coldlog.runtime.spark.late_session import LateSession
+from coldlog.runtime.spark.spark_failures import error_of_a_worker, explain_failure, quiet_accumulators, quiet_gateway
+from coldlog.runtime.spark.spark_gateway import end_jvm, jvm_exit_code, unwritten_archive
 from coldlog.tables.delta.table_storage import require_reachable
 
 

@@ -17,7 +17,7 @@ from coldlog.launch.executor_packages import UNPACKED_NAME, package_zip, package
 from coldlog.launch.s3a_options import LOG_STORE, executor_s3_place, refuse_secrets, s3a_options
 from coldlog.runtime.installation import SETUP, default_jar_directory, kernel_directory, own_jar
 from coldlog.runtime.settings import Settings
-from coldlog.runtime.spark_versions import installed_series
+from coldlog.runtime.spark.spark_versions import installed_series
 from coldlog.tables.delta.locations import bucket_and_prefix, spark_uri
 
 PAGE_CHECKSUMS = {"parquet.page.write-checksum.enabled": "true", "parquet.page.verify-checksum.enabled": "true"}

@@ -20,7 +20,7 @@ from typing import NoReturn
 from coldlog.errors import UsageError
 from coldlog.runtime.extras import require_extras
 from coldlog.runtime.installation import JOBS
-from coldlog.runtime.spark_versions import installed_series
+from coldlog.runtime.spark.spark_versions import installed_series
 
 _WITHOUT_SPARK = {
     "show_settings": (),

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from coldlog.errors import UsageError
 from coldlog.model.list_offsets import ErrorCode
-from coldlog.runtime.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.delta.locations import folder_of_spark, why_unwritable
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
-from coldlog.lookups.archive_search import ArchiveQuestion, search_archive
 from coldlog.lookups.damage.damaged_segments import DamagedSegment
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
 from coldlog.lookups.index_rows import NOTHING
@@ -50,6 +49,7 @@ from coldlog.lookups.questions import (
     is_unsupported,
     iter_partitions,
 )
+from coldlog.lookups.search.archive_search import ArchiveQuestion, search_archive
 from coldlog.lookups.served_index import ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import (
     LEADER_EPOCH_SINCE_VERSION,
@@ -61,7 +61,7 @@ from coldlog.model.list_offsets import (
 from coldlog.model.states import IsolationLevel, OnGap
 
 if TYPE_CHECKING:
-    from coldlog.lookups.batch_lookup import BatchReader
+    from coldlog.lookups.search.batch_lookup import BatchReader
 
 DEFAULT_TIMEOUT_MS = 30_000
 Report = Callable[[Sequence[DamagedSegment]], None]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from coldlog.errors import UsageError
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.local.local_tier import LocalTier
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.runtime.open_layout import decode_limits, layout_opener
 from coldlog.runtime.settings import Settings
 

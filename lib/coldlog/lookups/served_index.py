@@ -39,11 +39,11 @@ from coldlog.lookups.partition_facts import (
 from coldlog.lookups.sought_stairs import FoundStairs, SegmentPlace, ServedSegments, SoughtStairs, StairRun
 from coldlog.model.incarnations import topic_of_incarnation
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.files.table_files import NoTableError, TableFiles, is_newest, list_table_files, no_files
 from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 from coldlog.tables.delta.locations import plain_location

@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from coldlog.errors import RetriableError
-from coldlog.lookups.batch_lookup import load_decoder
 from coldlog.lookups.deadlines import NoResult, Piece, end_with_parent, run_pieces
 from coldlog.lookups.list_offsets import ListOffsets, PartitionWork
 from coldlog.lookups.questions import Answers, Indices, Questions
+from coldlog.lookups.search.batch_lookup import load_decoder
 from coldlog.model.list_offsets import ErrorCode
 
 _fork = multiprocessing.get_context("fork")

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from coldlog.lookups.served_index import ServedIndex, WarehouseFiles, list_warehouse_files
 from coldlog.model.arguments import check_partition, whole_number
 from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_index import TXN_INDEX
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.files.table_reader import KeptParts, TableReader, Within
 from coldlog.tables.delta.locations import plain_location

@@ -87,7 +87,7 @@ def default_jar_directory() -> Path:
     """The folder of the jars: `COLDLOG_JARS`, else where `SETUP` puts those of this version's pom for this Spark."""
     if chosen := os.environ.get("COLDLOG_JARS"):
         return Path(chosen)
-    from coldlog.runtime.spark_versions import NEWEST, installed_series
+    from coldlog.runtime.spark.spark_versions import NEWEST, installed_series
 
     series = installed_series()
     if CHECKOUT is not None:

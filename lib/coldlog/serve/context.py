@@ -15,10 +15,10 @@ from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.groups.coordinator import Coordinator, Place
 from coldlog.serve.groups.offset_table import Change, LeaseLostError
 from coldlog.serve.groups.shared_groups import SharedGroups
-from coldlog.serve.metrics import Metrics
 from coldlog.serve.read_ahead import ReadAheadBytes
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.users import Users
+from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import QueueFullError, Threads
 
 _Found = TypeVar("_Found")

@@ -18,9 +18,9 @@ from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.archive.stores.s3_location import is_s3_uri
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.kafka.indexed_batches import load_check
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.damage.reported_damage import reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.layout_names import LayoutName
 from coldlog.model.states import CommittedOffsets, OnGap, ServeOnGap
 from coldlog.records.fetch.opened_source import open_source, pool_options, shared_allowances
@@ -30,20 +30,20 @@ from coldlog.runtime.settings import ServeSettings, Settings
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
-from coldlog.serve.gauges import observe
 from coldlog.serve.groups.coordinator import MOST_SESSION_S, Coordinator
 from coldlog.serve.groups.offset_table import OffsetTable
 from coldlog.serve.groups.shared_groups import SharedGroups
 from coldlog.serve.groups.slot_leases import SlotLeases
 from coldlog.serve.groups.slots import Node
-from coldlog.serve.metrics import Metrics
-from coldlog.serve.metrics_server import start_metrics_server
 from coldlog.serve.process_end import close_in_time, limit_end
 from coldlog.serve.read_ahead import ReadAheadBytes
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.session import mechanisms
 from coldlog.serve.security.users import Users, read_users, write_user
 from coldlog.serve.server import Limits, Server
+from coldlog.serve.telemetry.gauges import observe
+from coldlog.serve.telemetry.metrics import Metrics
+from coldlog.serve.telemetry.metrics_server import start_metrics_server
 from coldlog.serve.threads import Threads
 from coldlog.tiering.system_clock import SystemClock
 

@@ -18,14 +18,14 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.pipeline import run_pipeline as run_pipeline_job
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import table_contents
 from planning import FOR_SMALL_TABLES

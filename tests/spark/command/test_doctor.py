@@ -10,9 +10,9 @@ import pyspark
 import pytest
 
 from coldlog.command.main import main
-from coldlog.runtime import spark_versions
 from coldlog.runtime.installation import default_jar_directory
-from coldlog.runtime.spark_versions import installed_series
+from coldlog.runtime.spark import spark_versions
+from coldlog.runtime.spark.spark_versions import installed_series
 from worlds.kafka_sample import KAFKA_SAMPLE
 
 ARCHIVE = f"archive.uri={KAFKA_SAMPLE / 'archive'}"

@@ -17,10 +17,10 @@ from builders.brute_force import FoundOffset, find_first_offset, find_first_offs
 from builders.segment_builder import Segment
 from builders.strategies import log_start_offsets, partitions
 from coldlog.archive.open_archive import open_archive
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from contents.table_contents import rows_in

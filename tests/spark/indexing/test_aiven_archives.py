@@ -19,8 +19,8 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA

@@ -18,7 +18,7 @@ from coldlog.indexing.scan.differences_here import differences_here
 from coldlog.indexing.scan.differences_here import without_unknown as without_unknown_here
 from coldlog.indexing.scan.listing import LISTED_COLUMNS, SEGMENT_COLUMNS
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
-from coldlog.runtime.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.quarantine import QUARANTINE

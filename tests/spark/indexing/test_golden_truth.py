@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from coldlog.archive.open_archive import open_archive
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
 from coldlog.lookups.requests.rows import requests_from_rows
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import rows_in
 from worlds.golden_warehouse import build_settings, golden_partitions, golden_queries, is_true_answer

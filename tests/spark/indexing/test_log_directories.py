@@ -21,10 +21,10 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.expectation_suites import load_suites

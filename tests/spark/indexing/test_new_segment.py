@@ -22,9 +22,9 @@ from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayou
 from coldlog.reader import OffsetReader
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from damage.cut_runs import copies_behind_each_write, copies_in_order
 from noting_store import NotingStore, count_requests, take_notes

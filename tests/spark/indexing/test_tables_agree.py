@@ -9,11 +9,11 @@ import duckdb
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tables.sql_names import register_tables
 from contents.table_contents import rows_in

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from coldlog.index.txn_segments import ServedEpochs, find_txn_segments
 from coldlog.indexing.publish.txn_segments import publish_txn_segments
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from worlds.large_tables import as_large_tables
 

@@ -18,8 +18,8 @@ from coldlog.indexing.pipeline import run_pipeline
 from coldlog.launch.session import late_options
 from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
-from coldlog.runtime.late_session import LateSession
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.runtime.spark.late_session import LateSession
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_storage import keeping_tables_open, open_delta

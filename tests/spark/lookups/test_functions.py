@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from coldlog.errors import UsageError
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 
 FOUND, LATER, UNKNOWN, INVALID = "FOUND", "LATER_THAN_ARCHIVE", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TIMESTAMP"

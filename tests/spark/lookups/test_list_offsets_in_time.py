@@ -21,10 +21,10 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps, list_offsets
 from coldlog.lookups.requests.rows import requests_from_rows
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader

@@ -12,12 +12,12 @@ from coldlog.lookups.functions import FUNCTIONS
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 
 NAMES = (

@@ -19,9 +19,9 @@ from builders.log_directory_writer import HIGH_WATERMARKS, LOG_STARTS, write_off
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader

@@ -21,16 +21,16 @@ from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import list_offsets
 from coldlog.lookups.requests.rows import LIST_OFFSETS_SCHEMA, requests_from_rows
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
 from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.files.file_checksums import write_checksums
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import rows_in

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from coldlog.errors import ArchiveError, UsageError
 from coldlog.model.states import IsolationLevel
 from coldlog.records.source.datasource import register_source
-from coldlog.runtime.spark_versions import SparkSeries
+from coldlog.runtime.spark.spark_versions import SparkSeries
 from coldlog.tables.damage_reports import read_damage_reports
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse

@@ -15,7 +15,7 @@ from coldlog.records.source import datasource
 from coldlog.records.source.datasource import UnlimitedStreamReader, register_source
 from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.records.source.streaming import Position, initial_position, latest_position, plan_micro_batch
-from coldlog.runtime.spark_versions import SERIES, SparkSeries
+from coldlog.runtime.spark.spark_versions import SERIES, SparkSeries
 from worlds.staged_archive import EXPIRED_BELOW, STREAMED, STREAMED_LATER, show_stage
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.replay.runs import replay_order
-from coldlog.runtime.spark_versions import SERIES, installed_series
+from coldlog.runtime.spark.spark_versions import SERIES, installed_series
 
 
 @pytest.mark.parametrize("count", [1, 7, 300])

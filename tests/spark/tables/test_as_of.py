@@ -28,10 +28,10 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.as_of import Commit, find_moment, find_version
 from coldlog.tables.delta.delta_log import list_commits
 from coldlog.tables.delta.warehouse import Warehouse

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from coldlog.errors import ColdlogError
 from coldlog.launch.spark_options import PAGE_CHECKSUMS
 from coldlog.reader import OffsetReader
-from coldlog.runtime.spark_failures import explain_failure
+from coldlog.runtime.spark.spark_failures import explain_failure
 from coldlog.sql import attach_warehouse
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.files.file_checksums import checksums_path
 from coldlog.tables.delta.log_check import create_checkpoint
 from coldlog.tables.delta.warehouse import Warehouse

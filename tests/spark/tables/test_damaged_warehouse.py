@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coldlog.errors import ColdlogError
-from coldlog.runtime.spark_failures import explain_failure
+from coldlog.runtime.spark.spark_failures import explain_failure
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS as TABLE
 from coldlog.tables.delta.warehouse import Warehouse
 from worlds.large_tables import as_large_tables

@@ -22,8 +22,8 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import RetriableError, UsageError
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.delta.delta_log import add_files
 from coldlog.tables.delta.files.data_files import DataFile, DataFileWriter, _FileContent, _put
 from coldlog.tables.delta.warehouse import Warehouse
@@ -180,7 +180,7 @@ def test_many_small_pieces_take_no_more_memory_than_their_rows() -> None:
 import resource
 import pyarrow as pa
 from coldlog.tables.delta.files.data_files import DataFileWriter
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from test_data_files import rows_of
 
 rows = rows_of(OFFSET_INDEX, 3).to_batches()[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from coldlog.runtime.spark_failures import explain_failure
+from coldlog.runtime.spark.spark_failures import explain_failure
 
 AGAIN = "then start the job again: it continues from what was published"
 

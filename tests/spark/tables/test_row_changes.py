@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.delta.delta_log import newest_version
 from coldlog.tables.delta.row_changes import are_rows_changed
 from coldlog.tables.delta.warehouse import Warehouse

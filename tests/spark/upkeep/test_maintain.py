@@ -18,7 +18,7 @@ from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.scan import scan_segments
 from coldlog.runtime.settings import MaintenanceSettings
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import drop_deleted, maintain_table, maintain_tables

@@ -22,8 +22,8 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.checkpoint import Checkpoints, Verdict

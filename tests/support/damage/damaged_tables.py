@@ -27,7 +27,7 @@ from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
 from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.options import read_options
 from coldlog.records.source.planning import open_reader, plan_reading
-from coldlog.runtime.spark_failures import explain_failure
+from coldlog.runtime.spark.spark_failures import explain_failure
 from coldlog.sql import attach_warehouse
 from coldlog.tables.delta.log_check import LOG_FOLDER, create_checkpoint
 from coldlog.tables.delta.manifest import HELD_TABLES, MANIFEST_FOLDER, open_manifests, read_manifest, write_manifest

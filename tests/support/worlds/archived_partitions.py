@@ -9,9 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from coldlog.model.list_offsets import ErrorCode, Route, SpecialTimestamp
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import rows_in
 

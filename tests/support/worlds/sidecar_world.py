@@ -19,9 +19,9 @@ from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.index_files import outcome_rows
 from coldlog.indexing.builds.index_rows import IndexPart, iter_rows
 from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.questions import Answers, Questions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import NEWEST_VERSION
 from coldlog.model.states import IndexDepth

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 
 HOLE = {"position": 0, "end_position": 9, "reason": "crc_mismatch", "max_timestamp_bound_ms": 5}
 HOLES = [

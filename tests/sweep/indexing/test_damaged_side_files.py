@@ -9,7 +9,7 @@ import pytest
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from damage.damaged_archives import (
     INDEXED,
     PARTITION,

@@ -14,9 +14,9 @@ from builders.segment_builder import Batch, Record, Segment, abort_marker, build
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from damage.damaged_archives import (
     INDEXED,
     LOG,

@@ -27,13 +27,13 @@ from pyspark.sql import SparkSession
 from both_ways import BothWays, rows_after_kills
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.job_runs import JOB_RUNS
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import BUILD_NUMBERS, table_contents
 from damage.killed_jobs import (

@@ -29,7 +29,7 @@ from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.runtime.settings import IndexSettings
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TOPIC = TopicPartition(topic="large", partition=0)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 import coldlog.launch.session
 from coldlog.launch.entry_point import job_argument_parser, run_job
-from coldlog.runtime import spark_gateway
+from coldlog.runtime.spark import spark_gateway
 coldlog.launch.session.class_directory = lambda: Path({folder!r})
 def call(job):
     assert job.spark.range(3).count() == 3

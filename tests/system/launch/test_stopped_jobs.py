@@ -81,7 +81,7 @@ def test_a_job_that_is_stopped_ends_with_its_jvm_its_run_and_its_lock(
 EARLY_JOB = '''"""Stop while Spark starts."""
 import signal, sys
 import coldlog.launch.session as session
-import coldlog.runtime.spark_gateway as gateway
+import coldlog.runtime.spark.spark_gateway as gateway
 from coldlog.launch.entry_point import job_argument_parser, run_job
 module, name, number = {"jvm": gateway, "session": session}[sys.argv[1]], sys.argv[2], int(sys.argv[3])
 original = getattr(module, name)

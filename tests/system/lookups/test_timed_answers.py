@@ -25,7 +25,7 @@ _READS_AN_ARCHIVE = """
 import os, sys, time
 import numpy as np
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.batch_lookup import BatchReader
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.command.main import main
-from coldlog.runtime import spark_versions
+from coldlog.runtime.spark import spark_versions
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 EARLIER = GOLDEN / "warehouses" / "2026-11-24.tar.gz"

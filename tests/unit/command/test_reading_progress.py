@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from coldlog.command.reading_progress import ReadingProgress
+from coldlog.command.shared.reading_progress import ReadingProgress
 
 ERASED = "\r\x1b[K"
 

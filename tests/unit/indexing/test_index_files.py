@@ -25,8 +25,8 @@ from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_o
 from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tiering import system_clock
 from coldlog.tiering.read_pace import ReadPace, take_throttled
 from coldlog.tiering.rules.throttled_reads import ThrottledReads

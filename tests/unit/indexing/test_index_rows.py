@@ -17,9 +17,9 @@ from coldlog.index.log_intervals import LogIntervals
 from coldlog.index.segment_index import IndexChunk, SegmentIndexer
 from coldlog.indexing.builds.index_rows import IndexPart, count_rows, iter_rows
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.delta.row_edits import Row
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)

@@ -18,8 +18,8 @@ from coldlog.index.segment_index import SegmentIndexer
 from coldlog.indexing.builds.log_chunks import LogReader
 from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from damage.damaged_archives import LIMITS, LOG, Partition, Row, build_works, list_works
 from drawn_examples import sampled
 

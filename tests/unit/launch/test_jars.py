@@ -10,7 +10,7 @@ from coldlog.command.main import main
 from coldlog.errors import UsageError
 from coldlog.launch import jars
 from coldlog.runtime import installation
-from coldlog.runtime.spark_versions import NEWEST, SERIES
+from coldlog.runtime.spark.spark_versions import NEWEST, SERIES
 
 
 @pytest.mark.parametrize(("series", "hadoop"), [("4.0", "3.4.1"), ("4.1", "3.4.2"), ("4.2", "3.5.0")])

@@ -10,9 +10,9 @@ from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayou
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.lookups.archive_search import BatchQuestion
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.questions import Answers
+from coldlog.lookups.search.archive_search import BatchQuestion
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.lookups.served_index import FoundBatch
 from coldlog.model.list_offsets import ErrorCode
 

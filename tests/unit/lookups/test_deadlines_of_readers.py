@@ -13,10 +13,10 @@ import pytest
 from coldlog.errors import UsageError
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.reader import OffsetReader
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from worlds.scattered_tables import Row, write
 
 NO_HURRY_MS, SOON_MS = 600_000, 1_000

@@ -26,11 +26,11 @@ from coldlog.lookups.index_rows import (
 )
 from coldlog.lookups.partition_facts import PARTITION_COLUMNS, decode_partitions
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 
 Row = dict[str, Any]
 Decode = Callable[[pa.Table], tuple[Any, int]]

@@ -13,10 +13,10 @@ from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from worlds.scattered_tables import Row, write, write_file
 
 _SEGMENTS, _LENGTH, _STEP, _STABLE = 4, 100, 5, 250

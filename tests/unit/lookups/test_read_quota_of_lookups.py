@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coldlog.archive.layouts.paced_layout import PacedLayout
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.tiering.process_pace import ProcessPace

@@ -12,11 +12,11 @@ import pytest
 from coldlog.command.main import main
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.fetcher import open_fetcher, open_pool
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.damage import reported_damage
 from coldlog.lookups.damage.damaged_segments import DamagedSegment
 from coldlog.lookups.damage.reported_damage import MOST_REPORTS, DamageReports, reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.fetch import FetchErrorCode, FetchFailure, FetchRequest
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode
 from coldlog.model.states import IndexDepth

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldlog.lookups.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import PartitionQuestions
+from coldlog.lookups.search.archive_search import BatchQuestion, search_archive
 from coldlog.lookups.served_index import ServedIndex, list_warehouse_files
 from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from worlds.scattered_tables import Row, write
 
 DEPTHS = (IndexDepth.RECORD, IndexDepth.BATCH, IndexDepth.RECORD, IndexDepth.BATCH)

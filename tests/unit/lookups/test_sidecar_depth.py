@@ -16,9 +16,9 @@ from builders.segment_builder import Batch, Segment, build_batch
 from builders.strategies import partitions, timestamps_to_ask
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from drawn_examples import examples
 from noting_store import count_requests, take_notes
 from worlds.sidecar_world import EPOCH_MS, SidecarWorld, batch, rising, sidecar_world

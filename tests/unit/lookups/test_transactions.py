@@ -13,13 +13,13 @@ from coldlog.lookups.transactions import SegmentQuestions
 from coldlog.model.transactions import AbortedTransaction, FoundSegment, FoundTxnSegment
 from coldlog.reader import OffsetReader
 from coldlog.records.fetch.archive_tables import ArchiveTables, list_fetch_files
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from worlds.scattered_tables import Row, write
 
 PLACE: Row = {"topic": "orders", "partition": 3, "topic_id": "now"}

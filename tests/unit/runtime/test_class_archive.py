@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.runtime.class_archive import ClassSharing
+from coldlog.runtime.spark.class_archive import ClassSharing
 
 
 @pytest.fixture

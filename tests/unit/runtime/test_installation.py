@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.runtime import installation, spark_versions
+from coldlog.runtime import installation
+from coldlog.runtime.spark import spark_versions
 
 
 def _write(root: Path, *names: str) -> Path:

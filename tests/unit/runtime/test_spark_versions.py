@@ -11,12 +11,12 @@ import pytest
 from coldlog.errors import UsageError
 from coldlog.launch import spark_options, submit
 from coldlog.launch.entry_point import job_argument_parser, run_job
-from coldlog.runtime import spark_versions
 from coldlog.runtime.console import Console
 from coldlog.runtime.installation import JOBS
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings_sources import load_settings
-from coldlog.runtime.spark_versions import NEWEST, SERIES, find_series, installed_series, installed_version
+from coldlog.runtime.spark import spark_versions
+from coldlog.runtime.spark.spark_versions import NEWEST, SERIES, find_series, installed_series, installed_version
 
 
 @pytest.mark.parametrize(

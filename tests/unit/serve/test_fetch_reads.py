@@ -30,9 +30,9 @@ from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
-from coldlog.serve.metrics import Metrics
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.sending import Outlet
+from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig

@@ -26,10 +26,10 @@ from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
-from coldlog.serve.metrics import Metrics
 from coldlog.serve.program import follow_settings
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.rights import ALL_RIGHTS, Names, Rights
+from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock

@@ -22,8 +22,8 @@ from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.source.archived_log import BatchPlaces, ServedSegment
 from coldlog.serve.context import Context
-from coldlog.serve.metrics import Metrics
 from coldlog.serve.read_ahead import KEPT_S, AheadSlice, ReadAhead, ReadAheadBytes
+from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
 
 PLACE = ("orders", 0)

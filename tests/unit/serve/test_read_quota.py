@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.serve.metrics import RecentMaximum
 from coldlog.serve.read_quota import ReadQuota
+from coldlog.serve.telemetry.metrics import RecentMaximum
 from coldlog.serve.threads import Threads
 from coldlog.tiering.process_pace import ProcessPace
 from coldlog.tiering.rules.fetch_quota import Accepted

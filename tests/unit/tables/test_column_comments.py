@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coldlog.formats.kafka.compression import CODEC_NAMES
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 
 
 def test_the_comment_of_the_codec_names_every_codec() -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from coldlog.errors import ColdlogError
-from coldlog.tables.definitions.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.delta.files.table_files import open_table
 
 

@@ -18,7 +18,7 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.indexing.builds.build_plan import SegmentWork, plan_tasks
 from coldlog.indexing.builds.index_files import ANSWER_DDL, ANSWER_SCHEMA, IndexPlace, write_index_files
 from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
-from coldlog.runtime.spark_failures import error_of_a_worker
+from coldlog.runtime.spark.spark_failures import error_of_a_worker
 from coldlog.tiering.read_pace import take_throttled
 
 MOST_SEGMENTS_HERE, MOST_BYTES_HERE = 300, 32 << 20

@@ -19,10 +19,10 @@ from coldlog.index.joined_chunks import join_chunks
 from coldlog.index.log_intervals import NO_TIMESTAMP_MS, LogIntervals
 from coldlog.index.segment_index import IndexChunk
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 
 IndexPart = IndexChunk | TxnIndex | LogIntervals
 """A part of the index of one segment."""

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from coldlog.indexing.events.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE, TOMBSTONE
 from coldlog.indexing.events.positions import read_limited_events
-from coldlog.runtime.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 

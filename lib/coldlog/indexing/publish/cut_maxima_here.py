@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from coldlog.index.partition_plan import CutMaxima
 from coldlog.model.states import IndexDepth
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
 from coldlog.tables.delta.row_edits import Key, Row
 from coldlog.tables.delta.warehouse import Warehouse
 

@@ -22,9 +22,9 @@ from coldlog.errors import UsageError
 from coldlog.indexing.publish.planned_rows import SERVED_COLUMNS
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.publish.txn_segments import publish_txn_segments
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.row_edits import changed_rows
 from coldlog.tables.delta.warehouse import Warehouse

@@ -20,9 +20,9 @@ from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.indexing.publish.settled_deletions import Incarnation, without_settled
 from coldlog.indexing.publish.settled_runs import JOINED_COUNT, in_order, join_settled_runs
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 
 SERVED_COLUMNS = (

@@ -29,14 +29,14 @@ from coldlog.indexing.publish.planned_rows import (
     plan_rows,
 )
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
-from coldlog.runtime.arrow_frames import frame_of
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
+from coldlog.runtime.spark.arrow_frames import frame_of
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 

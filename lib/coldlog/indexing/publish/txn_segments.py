@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.row_edits import Row, changed_rows, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 

@@ -42,7 +42,7 @@ from coldlog.errors import ArchiveError
 from coldlog.indexing.digests import digest_bytes, digest_of
 from coldlog.indexing.scan.listing_processes import map_in_processes
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
-from coldlog.runtime.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse

@@ -42,8 +42,8 @@ from coldlog.indexing.scan.listing import (
 )
 from coldlog.indexing.scan.named_segments import NamedListing, list_named
 from coldlog.indexing.scan.touched import Touched, in_partitions
-from coldlog.runtime.arrow_frames import frame_of
 from coldlog.runtime.console import Console, counted
+from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.delta.warehouse import Warehouse
 

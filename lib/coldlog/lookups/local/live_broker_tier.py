@@ -37,7 +37,7 @@ from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.local_batches import LocalBatches
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
-from coldlog.lookups.window_search import find_first_in_window
+from coldlog.lookups.search.window_search import find_first_in_window
 from coldlog.model.list_offsets import UNKNOWN_EPOCH, SpecialTimestamp
 
 _LIMITS = DecodeLimits(max_batch_bytes=128 << 20, max_decompressed_bytes=128 << 20)

@@ -63,7 +63,7 @@ from coldlog.index.open_transactions import OpenTransactions
 from coldlog.index.stairs import RunningMaximum
 from coldlog.lookups.local.local_batches import LocalBatches, cut_batches
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
-from coldlog.lookups.window_search import find_first_in_window, iter_stairs
+from coldlog.lookups.search.window_search import find_first_in_window, iter_stairs
 
 _CHANGED = frozenset({Reason.OBJECT_MISSING, Reason.LOG_SIZE_DIFFERS})
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1

@@ -21,11 +21,11 @@ from coldlog.errors import ColdlogError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.model.states import IndexDepth
 from coldlog.records.aborted_transactions import AbortedTransactions
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
-from coldlog.tables.definitions.txn_index import TXN_INDEX
 from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest

@@ -11,7 +11,7 @@ docs/how-to/read-records.md is for users.
 
 Spark keeps the plan for pushed filters with the DataFrame that `load` returned, and uses it for every other scan of
 that DataFrame too. The rule in lib/java gives each scan its own filters. Without the rule, no filter is pushed down.
-What an older Spark cannot do is in `coldlog.runtime.spark_versions`. There `maxOffsetsPerTrigger` is refused.
+What an older Spark cannot do is in `coldlog.runtime.spark.spark_versions`. There `maxOffsetsPerTrigger` is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from coldlog.errors import UsageError
 from coldlog.records.source.columns import columns_ddl
 from coldlog.records.source.options import SourceOptions, read_columns, read_options
-from coldlog.runtime.spark_versions import SparkSeries, installed_series
+from coldlog.runtime.spark.spark_versions import SparkSeries, installed_series
 
 if TYPE_CHECKING:
     import pyarrow as pa

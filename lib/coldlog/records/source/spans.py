@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from coldlog.lookups.batch_lookup import BatchReader
 from coldlog.lookups.damage.reported_damage import reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.records.local_log import open_log_directory
 from coldlog.records.source.archived_log import ArchivedLogs, list_source_files
 from coldlog.records.source.local_logs import LocalLogs

@@ -34,8 +34,8 @@ from coldlog.records.source.read_tasks import ReadTask
 from coldlog.replay.buckets import Place, Sample, bucket_numbers, choose_bounds
 from coldlog.replay.order import running_maximum
 from coldlog.replay.runs.replay_state import TaskState
-from coldlog.runtime.arrow_frames import frame_of
-from coldlog.runtime.spark_versions import installed_series
+from coldlog.runtime.spark.arrow_frames import frame_of
+from coldlog.runtime.spark.spark_versions import installed_series
 
 RECORD_COLUMNS = tuple(name for name in COLUMN_TYPES if name != TIMESTAMP_MS)
 OUTPUT_COLUMNS = ("task", "sequence", *RECORD_COLUMNS)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
+from coldlog.tables.definitions.index.time_index import TIME_INDEX
+from coldlog.tables.definitions.index.txn_index import TXN_INDEX
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.list_offsets_expirations import LIST_OFFSETS_EXPIRATIONS
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.definitions.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.time_index import TIME_INDEX
-from coldlog.tables.definitions.txn_index import TXN_INDEX
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tables.definitions.validation_results import VALIDATION_RESULTS
 

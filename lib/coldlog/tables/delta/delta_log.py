@@ -2,7 +2,7 @@
 
 Delta 4.4.0 keeps the newest snapshot of each table in memory, and writes a checksum with the number of files beside
 each commit. The Python API shows neither, and it cannot add files that are already written. So this module calls the
-JVM. While Spark has not been started (`coldlog.runtime.late_session`), delta-rs tells these facts.
+JVM. While Spark has not been started (`coldlog.runtime.spark.late_session`), delta-rs tells these facts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
-from coldlog.runtime.late_session import is_late
-from coldlog.runtime.spark_failures import LOG_IS_DAMAGED, explain_failure
+from coldlog.runtime.spark.late_session import is_late
+from coldlog.runtime.spark.spark_failures import LOG_IS_DAMAGED, explain_failure
 from coldlog.tables.delta.as_of import Commit
 from coldlog.tables.delta.files.data_files import DataFile
 from coldlog.tables.delta.files.file_checksums import checksums_path, damaged

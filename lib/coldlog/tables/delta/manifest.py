@@ -30,10 +30,10 @@ from crc32c import crc32c
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
+from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.definitions.txn_segments import TXN_SEGMENTS
 from coldlog.tables.delta.files.file_checksums import RESTORE, damaged
 from coldlog.tables.delta.files.parquet_files import Opener, PublishedFile, check_footer, file_opener, opening
 from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files

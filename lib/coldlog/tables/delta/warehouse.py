@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 
 from coldlog.errors import ColdlogError, UsageError
 from coldlog.model.states import IndexDepth
-from coldlog.runtime.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.definitions.catalog import ALL_TABLES, INDEX_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
-from coldlog.tables.definitions.interval_index import INTERVAL_INDEX
+from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta import warehouse_reads

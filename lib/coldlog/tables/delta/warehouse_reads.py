@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coldlog.errors import UsageError
-from coldlog.runtime.arrow_frames import frame_of
-from coldlog.runtime.late_session import is_late
 from coldlog.runtime.setting_uris import require_same_place
+from coldlog.runtime.spark.arrow_frames import frame_of
+from coldlog.runtime.spark.late_session import is_late
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA

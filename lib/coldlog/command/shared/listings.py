@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coldlog.command.outputs import Shown, add_output_options, write_rows
-from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.command.shared.outputs import Shown, add_output_options, write_rows
+from coldlog.command.shared.settings_options import add_settings_options, read_settings
 from coldlog.tables.table_rows import Rows
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_listing_arguments(parser: argparse.ArgumentParser, *, has_partition: boo
 
 def prepare(arguments: argparse.Namespace) -> Settings:
     """Load the settings, and keep pandas out of the process."""
-    from coldlog.runtime.without_pandas import keep_pandas_out
+    from coldlog.runtime.spark.without_pandas import keep_pandas_out
 
     settings = read_settings(arguments)
     keep_pandas_out()

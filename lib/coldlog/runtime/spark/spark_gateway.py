@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coldlog.errors import ColdlogError, UsageError
-from coldlog.runtime.class_archive import ClassArchive, ClassSharing
+from coldlog.runtime.spark.class_archive import ClassArchive, ClassSharing
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _ENDING_S = 10.0

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from coldlog.command.outputs import add_output_options, write_rows
-from coldlog.command.settings_options import add_settings_options, read_settings
+from coldlog.command.shared.outputs import add_output_options, write_rows
+from coldlog.command.shared.settings_options import add_settings_options, read_settings
 from coldlog.errors import UsageError
 from coldlog.runtime.installation import keep_compiled_kernels
 from coldlog.tables.known_topics import find_unknown, unpublished_topic
@@ -138,7 +138,7 @@ def _read_time(words: Sequence[str]) -> int:
 
 def answer(arguments: argparse.Namespace, *, is_of_archive: bool) -> int:
     """Answer the question of the arguments; return 1 if an answer is an error."""
-    from coldlog.runtime.without_pandas import keep_pandas_out
+    from coldlog.runtime.spark.without_pandas import keep_pandas_out
 
     check_question(arguments)
     settings = read_settings(arguments)

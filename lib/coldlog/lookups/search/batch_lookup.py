@@ -18,8 +18,8 @@ from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import replaced_batch, shorter_log
-from coldlog.lookups.interval_lookup import IntervalSearch
 from coldlog.lookups.local.local_tier import FoundOffset
+from coldlog.lookups.search.interval_lookup import IntervalSearch
 from coldlog.lookups.served_index import FoundBatch, FoundInterval
 from coldlog.tables.definitions.segments import listed_segment, required_integer
 

@@ -27,7 +27,7 @@ from coldlog.lookups.sought_stairs import FoundStairs, SegmentPlace, ServedSegme
 from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 
 if TYPE_CHECKING:
-    from coldlog.lookups.batch_lookup import BatchReader
+    from coldlog.lookups.search.batch_lookup import BatchReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.runtime.spark_gateway import jvm_exit_code
+from coldlog.runtime.spark.spark_gateway import jvm_exit_code
 
 _HEAP_FULL_EXIT_CODE = 52
 """Spark's SparkExitCode.OOM."""

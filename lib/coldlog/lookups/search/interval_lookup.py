@@ -98,7 +98,7 @@ class IntervalSearch:
         """Search the batches in order; only those are decoded whose header has a timestamp that is still sought."""
         from coldlog.formats.kafka.sections import SectionReader
         from coldlog.index.stairs import RunningMaximum
-        from coldlog.lookups.window_search import iter_stairs
+        from coldlog.lookups.search.window_search import iter_stairs
 
         first, last = self.interval.from_offset, self.interval.to_offset
         sections, running = SectionReader(limits=self.limits), RunningMaximum(counted_from_offset=first)

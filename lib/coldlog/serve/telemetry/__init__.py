@@ -1,0 +1,1 @@
+"""Count what the endpoint does, and answer Prometheus."""

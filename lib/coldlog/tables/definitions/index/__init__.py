@@ -1,0 +1,1 @@
+"""Define the tables with the index of logs."""
