@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from deltalake import write_deltalake
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
+from coldlog.tables.delta.files import table_files
 from coldlog.tables.delta.files.file_checksums import CheckedFile, write_checksums
-from coldlog.tables.delta.files.parquet_files import read_file
+from coldlog.tables.delta.files.parquet_files import TableFile, opened_parquet, read_file
 from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 
@@ -50,6 +52,25 @@ def test_what_was_read_of_small_files_answers_while_they_are_closed(tmp_path: Pa
         assert [_offsets(reader, partition) for partition in range(FILES)] == [[10 * at] for at in range(FILES)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert reader.counts.files == reader.counts.row_groups == FILES
+
+
+def test_a_file_is_opened_once_for_its_greatest_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = _write(tmp_path / "table")
+    opened = list[str]()
+
+    def noted(location: str, path: str) -> AbstractContextManager[TableFile]:
+        opened.append(path)
+        return opened_parquet(location, path)
+
+    monkeypatch.setattr(table_files, "opened_parquet", noted)
+    paths = list_table_files(location, LOG_START_OFFSETS, ()).paths
+    for _ in range(2):
+        found = [
+            table_files.greatest_in_file(location, path, LOG_START_OFFSETS, ("partition", "log_start_offset"))
+            for path in paths
+        ]
+        assert sorted(tuple(each.values()) for each in found) == [(at, 10 * at) for at in range(FILES)]
+    assert opened == [*paths]
 
 
 def test_what_is_no_longer_kept_is_read_again(tmp_path: Path) -> None:

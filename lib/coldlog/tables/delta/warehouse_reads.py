@@ -54,6 +54,8 @@ TABLES_AT_ONCE = 8
 _FEW_FILES = 8
 SMALL_TABLES = 30
 """So many times `FEW_ROWS` are worked on in this process where Spark would start tasks in Python for them."""
+_GREATEST_TOGETHER = ("build_number", "event_timestamp_ms")
+"""Columns of `segments` of which a run wants the greatest values, so that it opens a file once."""
 _SMALL_SEGMENTS = 250
 """The same for `segments`, whose rows are mostly worked on by columns. Rows of deleted segments stay, so that the table
 grows as long as there is retention."""
@@ -240,7 +242,8 @@ class WarehouseReads:
         The statistics of files say it, or those of their row groups.
         """
         files = list_table_files(self.data_location(table), table, [], as_of_ms=self.as_of_ms)
-        found = (greatest_in_file(files.location, path, table, column) for path in files.paths)
+        together = _GREATEST_TOGETHER if table is SEGMENTS and column in _GREATEST_TOGETHER else (column,)
+        found = (greatest_in_file(files.location, path, table, together)[column] for path in files.paths)
         return max((each for each in found if each is not None), default=None)
 
     def rows_if_small(self, table: TableDefinition, columns: Sequence[str]) -> list[Row] | None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ _MOST_FILTERED = 20
 _LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
 PUBLISH_APPLICATION = "coldlog-publish"
 """The application whose version in a table's log is the number of the newest publish (`manifest`)."""
+_MOST_ANSWERS = 1 << 15
+"""Of so many files the greatest values are remembered."""
 
 
 class NoTableError(UsageError):
@@ -165,17 +168,24 @@ def read_whole_file(location: str, path: str, table: TableDefinition, columns: S
     return in_schema(stored, schema)
 
 
-def greatest_in_file(location: str, path: str, table: TableDefinition, column: str) -> int | None:
-    """Return the greatest value of an integer column; None if there is none. Row groups without statistics are read."""
+@lru_cache(maxsize=_MOST_ANSWERS)
+def greatest_in_file(
+    location: str, path: str, table: TableDefinition, columns: tuple[str, ...]
+) -> Mapping[str, int | None]:
+    """Return the greatest values of integer columns; None if there is none. Row groups without statistics are read.
+
+    A file never changes, so it is opened once in a process.
+    """
     try:
         with opened_parquet(location, path) as parquet:
-            known = greatest_of_row_groups(parquet.metadata, column)
+            known = {column: greatest_of_row_groups(parquet.metadata, column) for column in columns}
     except (DeltaError, OSError, pa.ArrowException) as failed:
         raise storage_error(failed, location, path) from None
-    if known is not None:
-        return max(known, default=None)
-    found: int | None = pc.max(read_whole_file(location, path, table, (column,))[column]).as_py()
-    return found
+    greatest = {column: max(found, default=None) for column, found in known.items() if found is not None}
+    if unknown := [column for column in columns if column not in greatest]:
+        rows = read_whole_file(location, path, table, unknown)
+        greatest |= {column: pc.max(rows[column]).as_py() for column in unknown}
+    return greatest
 
 
 def read_if_small(
