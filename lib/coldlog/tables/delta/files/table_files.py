@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,8 @@ _LEAST_TEXT, _GREATEST_TEXT = "", chr(0x10FFFF) * 8
 PUBLISH_APPLICATION = "coldlog-publish"
 """The application whose version in a table's log is the number of the newest publish (`manifest`)."""
 _MOST_ANSWERS = 1 << 15
-"""Of so many files the greatest values are remembered."""
+_greatest_known: dict[tuple[str, str, tuple[str, ...]], Mapping[str, int | None]] = {}
+"""The greatest values of so many files, by location, path and columns."""
 
 
 class NoTableError(UsageError):
@@ -168,7 +168,6 @@ def read_whole_file(location: str, path: str, table: TableDefinition, columns: S
     return in_schema(stored, schema)
 
 
-@lru_cache(maxsize=_MOST_ANSWERS)
 def greatest_in_file(
     location: str, path: str, table: TableDefinition, columns: tuple[str, ...]
 ) -> Mapping[str, int | None]:
@@ -176,6 +175,17 @@ def greatest_in_file(
 
     A file never changes, so it is opened once in a process.
     """
+    key = (location, path, columns)
+    if key not in _greatest_known:
+        if len(_greatest_known) >= _MOST_ANSWERS:
+            _greatest_known.clear()
+        _greatest_known[key] = _read_greatest(location, path, table, columns)
+    return _greatest_known[key]
+
+
+def _read_greatest(
+    location: str, path: str, table: TableDefinition, columns: tuple[str, ...]
+) -> Mapping[str, int | None]:
     try:
         with opened_parquet(location, path) as parquet:
             known = {column: greatest_of_row_groups(parquet.metadata, column) for column in columns}
