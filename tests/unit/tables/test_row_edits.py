@@ -14,6 +14,7 @@ from coldlog.archive.stores.s3_client import S3Options
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.definitions.segments import SEGMENTS
+from coldlog.tables.delta import row_edits
 from coldlog.tables.delta.files.data_files import DataFileWriter
 from coldlog.tables.delta.files.table_files import read_if_small, read_whole_file
 from coldlog.tables.delta.plain_commit import commit_rows
@@ -152,9 +153,10 @@ def test_merge_that_loses_a_race_is_planned_anew(runs: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_merge_of_any_rows_equals_that_of_a_map(seed: int) -> None:
+def test_merge_of_any_rows_equals_that_of_a_map(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are spread over files by chance; each is updated, removed, added or left as it is."""
     chance = random.Random(seed)
+    monkeypatch.setattr(row_edits, "_BY_COLUMNS", chance.choice((-1, 1_000)))
     names = [f"r{at}" for at in range(8)]
     rows = {name: run_row(name, outcome=chance.choice("xyz")) for name in names}
     stored = {name: row for name, row in rows.items() if chance.random() < 0.7}
@@ -182,6 +184,29 @@ def test_merge_of_any_rows_equals_that_of_a_map(seed: int) -> None:
     result += change.rows_to_add(found)
     assert {str(row["run_id"]): row for row in result} == expected
     assert len(result) == len(expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_with_lists_change_by_columns_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+
+    def row(at: int) -> Row:
+        objects = [{"kind": "log", "name": chance.choice("ab"), "size_bytes": 1} for _ in range(chance.randint(0, 2))]
+        epochs = chance.choice([None, [], [{"leader_epoch": 1, "start_offset": at}]])
+        changed = {"objects": objects, "segment_leader_epochs": epochs, "build_number": chance.choice([None, 1, 2])}
+        return _required_values() | changed | {"topic": "t", "partition": 0, "start_offset": at, "segment_id": f"s{at}"}
+
+    stored = pa.Table.from_pylist([row(at) for at in range(30)], schema=SEGMENTS.arrow_schema)
+    wanted = [row(at) for at in chance.sample(range(40), 25)]
+    update = chance.choice([("objects",), ("segment_leader_epochs", "build_number"), ()])
+    change, results = RowMerge(table=SEGMENTS, rows=wanted, update=update), []
+    for most in (1_000, -1):
+        monkeypatch.setattr(row_edits, "_BY_COLUMNS", most)
+        found = set[Key]()
+        rows, count = change.change(stored, found)
+        results.append((sorted(rows.to_pylist(), key=lambda each: each["start_offset"]), count, found))
+    assert results[0] == results[1]
+    assert rows.schema == SEGMENTS.arrow_schema
 
 
 def test_small_table_is_read_and_others_are_left_to_spark(runs: str) -> None:

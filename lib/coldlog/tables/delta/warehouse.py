@@ -228,7 +228,7 @@ class Warehouse(WarehouseReads):
         if isinstance(rows, DataFrame):
             is_few = count is not None and count <= warehouse_reads.FEW_ROWS
             return rows.select(*names).toArrow().to_pylist() if is_few else None
-        return rows if len(rows) <= warehouse_reads.SMALL_TABLES * warehouse_reads.FEW_ROWS else None
+        return rows if len(rows) <= warehouse_reads.WRITTEN_HERE * warehouse_reads.FEW_ROWS else None
 
     def add_files(self, table: TableDefinition, files: Sequence[DataFile]) -> None:
         """Append the rows of files that are already at the table's location.
