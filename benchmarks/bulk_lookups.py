@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.generated_tables import (
+from benchmarks.shared.generated_tables import (
     FIRST_MS,
     STEP_MS,
     TablesShape,
@@ -27,9 +27,9 @@ from benchmarks.generated_tables import (
     time_single_lookups,
     topic_and_partition,
 )
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
-from benchmarks.spark_job import make_job, new_warehouse
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
+from benchmarks.shared.spark_job import make_job, new_warehouse
 from pyspark.sql import SparkSession
 
 from broker.scenario import make_topic, producer
@@ -42,7 +42,7 @@ from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from spark_plans import scans_of
+from counts.spark_plans import scans_of
 
 _TOPIC, _PARTITIONS, _RECORDS, _RECORD_BYTES = "asked", 60, 1_000, 400
 _SEGMENT_BYTES = 60_000

@@ -19,9 +19,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow.parquet as pq
-from benchmarks.generated_logs import CACHE, get_archive
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import CACHE, get_archive
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
 from benchmarks.start import indexed_sample
 
 from coldlog.archive.open_archive import open_archive

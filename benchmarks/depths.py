@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from benchmarks.generated_logs import GeneratedArchive, get_archive
-from benchmarks.measuring import MEGABYTE, Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import GeneratedArchive, get_archive
+from benchmarks.shared.measuring import MEGABYTE, Figure
+from benchmarks.shared.sizes import Sizes
 
 from builders.archive_writer import ARCHIVE_FOLDER
 from coldlog.archive.layouts.layout import ArchiveLayout

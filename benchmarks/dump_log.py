@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measuring import seconds_in_turns
+from benchmarks.shared.measuring import seconds_in_turns
 
 ROOT = Path(__file__).resolve().parent.parent
 JARS = ROOT / "build" / "peers"

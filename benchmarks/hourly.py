@@ -26,9 +26,9 @@ from io import StringIO
 from pathlib import Path
 from typing import TypedDict
 
-from benchmarks.generated_logs import CACHE
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import CACHE
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
 from benchmarks.small_runs import small_partition
 from jobs import maintain_tables, run_pipeline
 

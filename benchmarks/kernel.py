@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from benchmarks.bare_limits import checksum_files, decompress_files, find_payloads, mapped
-from benchmarks.generated_logs import MIB, get_archive
-from benchmarks.measuring import MEGABYTE, Figure, pinned_to_one_core, seconds_in_turns
-from benchmarks.sizes import Sizes
+from benchmarks.shared.bare_limits import checksum_files, decompress_files, find_payloads, mapped
+from benchmarks.shared.generated_logs import MIB, get_archive
+from benchmarks.shared.measuring import MEGABYTE, Figure, pinned_to_one_core, seconds_in_turns
+from benchmarks.shared.sizes import Sizes
 
 from builders.payload_codecs import Codec
 from coldlog.archive.stores.local_store import LocalStore

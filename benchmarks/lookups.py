@@ -11,16 +11,16 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from benchmarks.generated_logs import (
+from benchmarks.shared.generated_logs import (
     FIRST_TIMESTAMP_MS,
     get_archive,
     stair_offset_at_or_after,
     stair_timestamp_ms,
     topic_of,
 )
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
-from benchmarks.spark_job import make_job, run_in_session, warehouse_assignments
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
+from benchmarks.shared.spark_job import make_job, run_in_session, warehouse_assignments
 
 from builders.payload_codecs import Codec
 from coldlog.lookups.list_offsets import LookupOptions

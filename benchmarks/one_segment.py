@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.generated_logs import MIB, LogShape, RecordKind, get_archive
-from benchmarks.measuring import MEGABYTE, Figure, seconds_in_turns
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import MIB, LogShape, RecordKind, get_archive
+from benchmarks.shared.measuring import MEGABYTE, Figure, seconds_in_turns
+from benchmarks.shared.sizes import Sizes
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.open_archive import open_archive

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.generated_logs import FIRST_TIMESTAMP_MS, click_json
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import FIRST_TIMESTAMP_MS, click_json
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
 from kafka.admin import ConfigResource, ConfigResourceType
 from pyspark.sql import SparkSession
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.generated_logs import GeneratedArchive, LogShape, RecordKind, get_archive
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import GeneratedArchive, LogShape, RecordKind, get_archive
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 

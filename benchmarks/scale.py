@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.generated_tables import TablesShape, get_tables
-from benchmarks.grown_archive import grown_place
-from benchmarks.measuring import Figure
 from benchmarks.scale_lookups import lookup_figures
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_tables import TablesShape, get_tables
+from benchmarks.shared.grown_archive import grown_place
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
+from benchmarks.shared.spark_job import make_job
 from benchmarks.small_runs import figures_of
-from benchmarks.spark_job import make_job
 
 from coldlog.indexing.builds.build_work import survey_builds
 from coldlog.indexing.publish.materialize import materialize_metadata

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.bulk_lookups import compare, questions, seconds_of
-from benchmarks.generated_tables import TablesShape, location_of, time_single_lookups, topic_and_partition
-from benchmarks.measuring import MEGABYTE, Figure, PeakMemory
-from benchmarks.spark_job import make_job
+from benchmarks.shared.generated_tables import TablesShape, location_of, time_single_lookups, topic_and_partition
+from benchmarks.shared.measuring import MEGABYTE, Figure, PeakMemory
+from benchmarks.shared.spark_job import make_job
 
 from coldlog.tables.delta.warehouse import Warehouse
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from benchmarks.measuring import MEGABYTE, Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.measuring import MEGABYTE, Figure
+from benchmarks.shared.sizes import Sizes
 from confluent_kafka import Producer
 
 from broker.scenario import make_topic
@@ -148,7 +148,7 @@ def _figures(
 
 def _read(way: _Way, ends: Mapping[int, int], client_count: int) -> tuple[float, float]:
     """Return megabytes, and the seconds of the slowest client."""
-    program = str(Path(__file__).with_name("consume.py"))
+    program = str(Path(__file__).parent / "shared" / "consume.py")
     clients = []
     for number in range(client_count):
         places = [f"{partition}:{ends[partition]}" for partition in range(number, _PARTITIONS, client_count)]

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.generated_logs import MIB, LogShape, get_archive, topic_of
-from benchmarks.measuring import MEGABYTE, Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import MIB, LogShape, get_archive, topic_of
+from benchmarks.shared.measuring import MEGABYTE, Figure
+from benchmarks.shared.sizes import Sizes
 
 from builders.payload_codecs import Codec
 from coldlog.model.list_offsets import SpecialTimestamp
@@ -84,7 +84,7 @@ def _read(port: int) -> float:
     with connected(port) as client:
         answer = client.ask(2, 11, list_offsets([(_TOPIC, 0, int(SpecialTimestamp.LATEST))]))
     end = answer.topics[0].partitions[0].offset
-    program = str(Path(__file__).with_name("consume.py"))
+    program = str(Path(__file__).parent / "shared" / "consume.py")
     command = [sys.executable, program, f"127.0.0.1:{port}", _TOPIC, f"0:{end}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client_process:
         assert client_process.stdout is not None

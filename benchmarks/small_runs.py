@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.generated_logs import CACHE, FIRST_TIMESTAMP_MS
-from benchmarks.measuring import Figure
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import CACHE, FIRST_TIMESTAMP_MS
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes
 
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
 from builders.metadata_topic import finished, values_of, write_topic
@@ -179,7 +179,7 @@ def _medians(measured: dict[str, list[dict[str, float]]], key: str) -> dict[str,
 
 
 def _timed(command: Sequence[str]) -> dict[str, float]:
-    program = [sys.executable, str(Path(__file__).with_name("timed_process.py")), *command]
+    program = [sys.executable, str(Path(__file__).parent / "shared" / "timed_process.py"), *command]
     ended = subprocess.run(program, check=True, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     seconds: dict[str, float] = json.loads(ended.stdout)
     return seconds

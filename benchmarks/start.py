@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.generated_logs import CACHE
-from benchmarks.measuring import Figure, seconds_in_turns
-from benchmarks.sizes import Sizes
+from benchmarks.shared.generated_logs import CACHE
+from benchmarks.shared.measuring import Figure, seconds_in_turns
+from benchmarks.shared.sizes import Sizes
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PYTHON, _PACKAGES = "python -c pass", "import pyarrow.parquet, deltalake"

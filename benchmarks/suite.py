@@ -20,17 +20,17 @@ from benchmarks.bulk_lookups import measure_bulk_lookups
 from benchmarks.checks import measure_checks
 from benchmarks.depths import measure_depths
 from benchmarks.hourly import measure_hourly
-from benchmarks.job_figures import measure_dump_log, measure_job
 from benchmarks.kernel import measure_kernel
 from benchmarks.lookups import measure_lookups
-from benchmarks.measuring import Figure
 from benchmarks.one_segment import measure_one_segment
 from benchmarks.records import measure_records
 from benchmarks.replay import measure_replay
 from benchmarks.scale import measure_scale
 from benchmarks.serve import measure_serve
 from benchmarks.serve_from_bucket import measure_serve_from_bucket
-from benchmarks.sizes import Sizes, full_sizes, quick_sizes
+from benchmarks.shared.job_figures import measure_dump_log, measure_job
+from benchmarks.shared.measuring import Figure
+from benchmarks.shared.sizes import Sizes, full_sizes, quick_sizes
 from benchmarks.small_runs import measure_small_runs
 from benchmarks.start import measure_start
 

@@ -21,7 +21,7 @@ import pytest
 from coldlog.runtime.spark.spark_versions import NEWEST, installed_series
 from drawn_examples import SAMPLED
 
-pytest_plugins = ["pure_tests", "counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
+pytest_plugins = ["pure_tests", "counts.counted_work", "spark_fixtures", "golden_fixtures", "s3_fixtures"]
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-sample"
 

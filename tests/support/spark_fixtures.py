@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coldlog.runtime.spark.spark_versions import SERIES, SparkSeries, installed_series
-from counted_work import counting
+from counts.counted_work import counting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,9 +20,9 @@ from coldlog.tables.leases.lease_objects import FOLDER
 from coldlog.tables.leases.warehouse_lease import LeaseHeldError, LeaseLostError, WarehouseLease, take_lease
 from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.upkeep.maintain import maintain_table
+from counts.spark_work import counting_work
 from servers.s3_proxy import Fault, S3Proxy
 from servers.s3_server import ACCESS_KEY, SECRET_KEY, Bucket
-from spark_work import counting_work
 
 
 def _take(bucket: Bucket, *, ttl_s: float = 60.0, monotonic: Callable[[], float] = lambda: 0.0) -> WarehouseLease:

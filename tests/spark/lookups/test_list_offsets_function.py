@@ -17,7 +17,7 @@ from coldlog.reader import OffsetReader
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from spark_plans import scans_of
+from counts.spark_plans import scans_of
 from worlds.archived_partitions import Answer, ArchivedPartition, Request, archived_partitions, expected_answer
 from worlds.golden_warehouse import golden_queries, is_true_answer
 

@@ -27,7 +27,7 @@ from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.delta_log import file_count_if_known
 from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
-from spark_work import counting_work
+from counts.spark_work import counting_work
 
 FIRST = "_delta_log/00000000000000000000.json"
 

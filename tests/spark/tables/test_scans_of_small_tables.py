@@ -11,8 +11,8 @@ from coldlog.sql import attach_warehouse
 from coldlog.tables import sql_names
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.delta.warehouse import Warehouse
-from spark_plans import scans_of
-from spark_work import counting_work
+from counts.spark_plans import scans_of
+from counts.spark_work import counting_work
 
 _TABLE = "coldlog.log_start_offsets"
 _BOTH = f"SELECT a.partition FROM {_TABLE} a JOIN {_TABLE} b USING (topic, partition)"

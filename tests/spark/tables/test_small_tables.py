@@ -15,7 +15,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.plain_commit import create_table
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
-from spark_work import counting_work
+from counts.spark_work import counting_work
 from worlds.large_tables import as_large_tables
 
 UPDATE = ("index_status", "holes", "end_offset")

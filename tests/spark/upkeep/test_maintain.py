@@ -23,7 +23,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.maintain import drop_deleted, maintain_table, maintain_tables
 from contents.table_contents import BUILD_NUMBERS, rows_in, table_contents
-from spark_work import counting_work
+from counts.spark_work import counting_work
 from worlds.golden_warehouse import build_settings, run_pipeline
 from worlds.kafka_sample import KAFKA_SAMPLE
 

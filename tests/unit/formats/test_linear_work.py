@@ -10,7 +10,7 @@ import zstandard
 from coldlog.errors import ArchiveError
 from coldlog.formats.kafka.compression import DECODERS, zstd_frames_end
 from coldlog.formats.kafka.leader_epoch_checkpoint import read_leader_epoch_checkpoint
-from counted_calls import CountedBytes, count_calls
+from counts.counted_calls import CountedBytes, count_calls
 
 MEMBER = gzip.compress(b"", mtime=0)
 XERIAL_HEAD = b"\x82SNAPPY\x00" + bytes(8)

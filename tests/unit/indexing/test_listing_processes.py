@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from calls_elsewhere import DYING, FAILING, square, square_or_die, square_or_fail
 from coldlog.errors import RetriableError
 from coldlog.indexing.scan.listing_processes import map_in_processes
+from counts.calls_elsewhere import DYING, FAILING, square, square_or_die, square_or_fail
 
 
 def test_results_come_in_order_and_from_other_processes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from coldlog.errors import UsageError
 from coldlog.lookups.requests.requests_file import read_requests_file
 from coldlog.reader import _first_unfit
-from counted_calls import count_calls
+from counts.counted_calls import count_calls
 
 COUNT, TIMES = 20_000, 4
 MOST_TIMES = 5

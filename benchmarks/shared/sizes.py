@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.generated_logs import MIB, LogShape, RecordKind
-from benchmarks.generated_tables import TablesShape
+from benchmarks.shared.generated_logs import MIB, LogShape, RecordKind
+from benchmarks.shared.generated_tables import TablesShape
 
 from builders.payload_codecs import Codec
 

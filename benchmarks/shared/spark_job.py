@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pyarrow as pa
-from benchmarks.generated_logs import CACHE, GeneratedArchive
+from benchmarks.shared.generated_logs import CACHE, GeneratedArchive
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -114,7 +114,7 @@ def _live_size(table: Path) -> tuple[int, int]:
 def run_in_new_process(archive: GeneratedArchive, depth: IndexDepth) -> float:
     """Seconds of `./spark-submit.sh run_pipeline` from start to exit, with nothing of the archive in the page cache."""
     drop_from_page_cache(archive.directory)
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     assignments = warehouse_assignments(archive, new_warehouse("cold"), depth)
     command = [str(root / "spark-submit.sh"), "run_pipeline"]
     for assignment in assignments:

@@ -17,7 +17,7 @@ from coldlog.runtime.console import Console
 from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
-from spark_work import counting_work
+from counts.spark_work import counting_work
 
 PARTITION = TopicPartition(topic="orders", partition=0)
 

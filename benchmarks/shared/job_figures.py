@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.dump_log import deep_iteration_seconds
-from benchmarks.generated_logs import GeneratedArchive, get_archive
-from benchmarks.measuring import MEGABYTE, Figure, PeakMemory
-from benchmarks.sizes import Sizes
-from benchmarks.spark_job import (
+from benchmarks.shared.generated_logs import GeneratedArchive, get_archive
+from benchmarks.shared.measuring import MEGABYTE, Figure, PeakMemory
+from benchmarks.shared.sizes import Sizes
+from benchmarks.shared.spark_job import (
     STAGES,
     JobResult,
     drop_from_page_cache,

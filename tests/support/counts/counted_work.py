@@ -94,7 +94,7 @@ def _excess(config: pytest.Config) -> list[str]:
     share = max(1, (config.getoption("numprocesses", None) or 1) / _PROCESSES)
     ceilings = {name: int(ceiling * share) for name, ceiling in CEILINGS.get(folders, {}).items()}
     return [
-        f"too many {name}: {COUNTED[name]}, at most {ceiling} (CEILINGS in tests/support/counted_work.py)"
+        f"too many {name}: {COUNTED[name]}, at most {ceiling} (CEILINGS in tests/support/counts/counted_work.py)"
         for name, ceiling in ceilings.items()
         if COUNTED[name] > ceiling
     ]

@@ -28,7 +28,7 @@ from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, build_batch, uuid_text_of
 from builders.side_files import ProducerStates, build_indexes, build_leader_epoch_checkpoint, build_snapshot
 
-CACHE = Path(__file__).resolve().parent.parent / "build" / "bench"
+CACHE = Path(__file__).resolve().parents[2] / "build" / "bench"
 FIRST_TIMESTAMP_MS = 1_767_607_200_000
 MIB = 1 << 20
 _PRODUCERS = 4

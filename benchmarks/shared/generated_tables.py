@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.generated_logs import CACHE
+from benchmarks.shared.generated_logs import CACHE
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 

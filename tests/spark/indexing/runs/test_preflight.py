@@ -45,8 +45,8 @@ from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.system_clock import SystemClock
 from contents.job_runs_table import log_path, rows_of, run_row
+from counts.spark_work import counting_work
 from read_quotas import shared_quota, taken_bytes
-from spark_work import counting_work
 from worlds.kafka_sample import KAFKA_SAMPLE
 
 PARTITIONS = ("payments-1", "crashy-upload-0")

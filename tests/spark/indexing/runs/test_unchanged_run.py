@@ -20,7 +20,7 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.warehouse import Warehouse
-from spark_work import SparkWork, counting_work
+from counts.spark_work import SparkWork, counting_work
 from worlds.kafka_sample import KAFKA_SAMPLE
 from worlds.large_tables import as_large_tables
 

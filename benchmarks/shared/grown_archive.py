@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from benchmarks.generated_logs import CACHE
+from benchmarks.shared.generated_logs import CACHE
 from benchmarks.small_runs import Place, small_partition
 
 from builders.archive_writer import ARCHIVE_FOLDER

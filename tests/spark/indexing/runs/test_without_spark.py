@@ -47,7 +47,7 @@ def _run(archive: Path, location: Path, start: Callable[[], SparkSession], *assi
 def test_the_sample_and_its_events_are_indexed_without_spark(
     spark: SparkSession, golden_with_events_uri: str, tmp_path: Path
 ) -> None:
-    sample = Path(__file__).parents[2] / "golden" / "kafka-sample"
+    sample = Path(__file__).parents[3] / "golden" / "kafka-sample"
     events = [f"metadata.uri={sample / 'rlmm'}"]
     _run(sample / "archive", tmp_path / "warehouse", _never, *events)
     made = table_contents(Warehouse(spark=spark, uri=str(tmp_path / "warehouse")), without=BUILD_NUMBERS)

@@ -26,9 +26,9 @@ from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
+from counts.spark_work import counting_work
 from damage.cut_runs import copies_behind_each_write, copies_in_order
 from noting_store import NotingStore, count_requests, take_notes
-from spark_work import counting_work
 from worlds.golden_warehouse import run_pipeline
 
 GROWING, OTHER = TopicPartition(topic="orders", partition=0), TopicPartition(topic="orders", partition=1)

@@ -1,0 +1,1 @@
+"""What tests count: calls, programs, pipelines, Spark jobs."""
