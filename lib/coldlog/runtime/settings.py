@@ -486,7 +486,7 @@ class BuildSettings:
     """How build_indexes divides and commits its work, and when it fails."""
 
     max_bytes_per_commit: ByteCount = setting(
-        ByteCount(64 * GIB), "log bytes indexed before their rows are published", at_least=1
+        ByteCount(0), "log bytes indexed before their rows are published; 0: 32 GiB for each core"
     )
     tasks_per_core: int = setting(
         4, "Spark tasks per core; each task gets about the same number of bytes", at_least=1, at_most=64

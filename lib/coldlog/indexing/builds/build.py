@@ -1,9 +1,9 @@
 """Index the pending segments.
 
-The work is divided into commits of `build.max_bytes_per_commit`. Tasks read the segments and write the rows of good
-segments to files of the index tables. The driver reads the outcome of each segment, adds the files to the tables, and
-publishes last, with one merge into `segments` that sets each segment's build number. A killed run leaves rows of a
-build number that was never published. The next run first removes them, so the tables end the same.
+The work is divided into commits, by `build.max_bytes_per_commit` or the number of cores. Tasks read the segments and
+write the rows of good segments to files of the index tables. The driver reads the outcome of each segment, adds the
+files to the tables, and publishes last, with one merge into `segments` that sets each segment's build number. A killed
+run leaves rows of a build number that was never published. The next run first removes them, so the tables end the same.
 
 Segments that lookups reported as damaged are indexed again at record depth, which decodes every record. Lookups then no
 longer read their logs, so a report that was wrong is not repeated.
@@ -53,6 +53,9 @@ from coldlog.upkeep.superseded_builds import remove_superseded
 
 PUBLISHED_COLUMNS = (*READ_COLUMNS, "index_status", "build_number", "superseded_build_numbers")
 
+BYTES_PER_CORE = 32 << 30
+"""What a core reads in a minute at batch depth. A commit takes seconds, and has a segment or more for each core."""
+
 _Written = dict[tuple[object, ...], tuple[int, int, int]]
 """Numbers of batches, records and stairs, by segment key."""
 
@@ -61,7 +64,8 @@ _Written = dict[tuple[object, ...], tuple[int, int, int]]
 class BuildSettings:
     """What a build needs to know; the settings of the same names explain it.
 
-    `decryption_key_ids` are the available private keys: segments for which one of them was missing are tried again.
+    `max_bytes_per_commit` = 0 is `BYTES_PER_CORE` for each core. `decryption_key_ids` are the available private keys:
+    segments for which one of them was missing are tried again.
     """
 
     options: BuildOptions
@@ -218,8 +222,9 @@ def _run_commits(
 ) -> _Written:
     """Run the commits; return what was indexed, by segment."""
     written: _Written = {}
-    commits = plan_commits(work, settings.max_bytes_per_commit)
-    progress, done_bytes = Progress(sum(each.log_bytes for each in work)), 0
+    total_bytes, done_bytes = sum(each.log_bytes for each in work), 0
+    commits = plan_commits(work, _commit_bytes(warehouse, settings, total_bytes))
+    progress = Progress(total_bytes)
     for number, commit in enumerate(commits, start=1):
         if len(commits) > 1:
             size = counted(len(commit), "segment")
@@ -227,6 +232,13 @@ def _run_commits(
         written |= _run_commit(warehouse, layout, settings, commit, summary)
         done_bytes += sum(each.log_bytes for each in commit)
     return written
+
+
+def _commit_bytes(warehouse: Warehouse, settings: BuildSettings, total_bytes: int) -> int:
+    """Return the most bytes of a commit. Spark is asked for its cores only if there is work for more than one."""
+    if settings.max_bytes_per_commit or total_bytes <= BYTES_PER_CORE:
+        return settings.max_bytes_per_commit or BYTES_PER_CORE
+    return BYTES_PER_CORE * warehouse.spark.sparkContext.defaultParallelism
 
 
 def _run_commit(

@@ -17,6 +17,7 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
+from coldlog.indexing.builds import build
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.log_starts import merge_log_start_offsets
@@ -113,6 +114,17 @@ def test_segments_that_cannot_be_read_stay_pending_for_the_next_run(spark: Spark
     build_indexes(warehouse, layout, build_settings())
     materialize_metadata(warehouse)
     assert _ask(warehouse, "t", 0, 1009) == 9
+
+
+def test_a_commit_has_bytes_for_each_core_unless_a_setting_says_how_many(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "archive"
+    written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(8 * at) for at in range(6)]})
+    monkeypatch.setattr(build, "BYTES_PER_CORE", max(each.log.stat().st_size for each in written))
+    for at, (most, commits) in enumerate(((0, 6 // spark.sparkContext.defaultParallelism), (1, 6), (1 << 40, 1))):
+        warehouse = run_pipeline(spark, archive, tmp_path / str(at), settings=build_settings(max_bytes_per_commit=most))
+        assert {row["build_number"] for row in rows_in(warehouse, SEGMENTS)} == set(range(1, commits + 1))
 
 
 @pytest.mark.parametrize("depth", IndexDepth)
