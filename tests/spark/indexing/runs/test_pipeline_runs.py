@@ -116,15 +116,19 @@ def test_segments_that_cannot_be_read_stay_pending_for_the_next_run(spark: Spark
     assert _ask(warehouse, "t", 0, 1009) == 9
 
 
+@pytest.mark.parametrize(("most", "commits"), [(0, 3), (1, 6), (1 << 40, 1)])
 def test_a_commit_has_bytes_for_each_core_unless_a_setting_says_how_many(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, commits: int
 ) -> None:
     archive = tmp_path / "archive"
     written = write_archive(archive, {TopicPartition(topic="t", partition=0): [_segment(8 * at) for at in range(6)]})
+    assert spark.sparkContext.defaultParallelism == 2
     monkeypatch.setattr(build, "BYTES_PER_CORE", max(each.log.stat().st_size for each in written))
-    for at, (most, commits) in enumerate(((0, 6 // spark.sparkContext.defaultParallelism), (1, 6), (1 << 40, 1))):
-        warehouse = run_pipeline(spark, archive, tmp_path / str(at), settings=build_settings(max_bytes_per_commit=most))
-        assert {row["build_number"] for row in rows_in(warehouse, SEGMENTS)} == set(range(1, commits + 1))
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    layout = open_archive(str(archive), LAYOUT)
+    scan_segments(warehouse, layout)
+    assert build_indexes(warehouse, layout, build_settings(max_bytes_per_commit=most)).last_build_number == commits
 
 
 @pytest.mark.parametrize("depth", IndexDepth)
