@@ -245,15 +245,16 @@ def _put_a_file_beside(broker: Broker) -> None:
     max(broker.archive.rglob("busy-0-*/*.log")).with_suffix(".junk").touch()
 
 
-COURSE: list[tuple[Callable[[Broker], object], set[str], list[tuple[str, int]]]] = [
-    (_copy_one_and_begin_another, set(), [("busy", 1), ("still", 1)]),
-    (_end_it_and_leave_an_orphan, {"still"}, [("busy", 1)]),
-    (_announce_the_orphan_and_delete, {"quiet"}, [("still", 1)]),
-    (_begin_a_deletion_and_announce_what_is_not_there, {"busy"}, [("busy", 1), ("quiet", 1)]),
-    (_end_it_and_mark_a_partition, {"quiet", "still"}, []),
-    (_put_a_file_beside, {"busy"}, [("busy", 1)]),
+COURSE: list[tuple[Callable[[Broker], object], set[str], list[tuple[str, int]], int]] = [
+    (_copy_one_and_begin_another, set(), [("busy", 1), ("still", 1)], 13),
+    (_end_it_and_leave_an_orphan, {"still"}, [("busy", 1)], 15),
+    (_announce_the_orphan_and_delete, {"quiet"}, [("still", 1)], 15),
+    (_begin_a_deletion_and_announce_what_is_not_there, {"busy"}, [("busy", 1), ("quiet", 1)], 14),
+    (_end_it_and_mark_a_partition, {"quiet", "still"}, [], 13),
+    (_put_a_file_beside, {"busy"}, [("busy", 1)], 15),
 ]
-"""What a broker does, and which topics the next run lists for that: whole, and how many segments by name."""
+"""What a broker does; which topics the next run lists for that, whole and how many segments by name; and how many
+segments are served then."""
 
 
 def test_a_large_partition_is_listed_by_the_names_of_its_new_events(
@@ -262,11 +263,12 @@ def test_a_large_partition_is_listed_by_the_names_of_its_new_events(
     monkeypatch.setattr(touched, "SEGMENTS_A_NAME", 1)
     whole = tmp_path / "whole"
     shutil.copytree(place.warehouse, whole)
-    for go_on, listed, named in COURSE:
+    for go_on, listed, named, indexed_count in COURSE:
         step = go_on.__name__
         go_on(place.broker)
         assert place.run() == (False, {*listed, "unknown"}), step
         assert sorted(place.named) == named, step
+        assert sum(place.count(topic, "indexed") for topic in (*_TOPICS, "unknown")) == indexed_count, step
         is_all_seen = go_on is not _end_it_and_leave_an_orphan
         assert place.run(is_full_listing=True) == (is_all_seen, {*_TOPICS, "unknown"}), f"all, after {step}"
     place.both_ways().run(whole)
