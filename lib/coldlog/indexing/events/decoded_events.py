@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.row_edits import Row
 
 DAMAGE_COLUMNS = RAW_SCHEMA.names[5:]
+_NAMING_COLUMNS = ("event_kind", "topic", "topic_id", "partition", "segment_id", "state", "start_offset")
+_MOST_NAMING = 10_000
+"""More new events name most of an archive: then it is listed whole."""
 _DECODED_SCHEMA = pa.schema(
     [
         *(field.with_nullable(True) for field in SEGMENT_EVENTS.arrow_schema),
@@ -99,19 +102,7 @@ class ReadHere:
 
     def segments(self) -> dict[tuple[str, int], frozenset[NamedSegment]]:
         """The segments that new events name, by topic and partition; no partition of which they say anything else."""
-        found: dict[tuple[str, int], dict[tuple[str, str], list[Row]]] = {}
-        others = set[tuple[str, int]]()
-        for row in self.new:
-            place, key = (row["topic"], row["partition"]), (row["topic_id"], row["segment_id"])
-            if row["event_kind"] in (SEGMENT, SEGMENT_UPDATE, TOMBSTONE) and None not in key:
-                found.setdefault(place, {}).setdefault(key, []).append(row)
-            else:
-                others.add(place)
-        return {
-            place: frozenset(_named(key, rows) for key, rows in segments.items())
-            for place, segments in found.items()
-            if place not in others
-        }
+        return _segments_of(self.new)
 
     def lasts(self) -> list[Row]:
         """As `ReadInTasks.lasts`."""
@@ -180,8 +171,9 @@ class ReadInTasks:
         return self.new
 
     def segments(self) -> dict[tuple[str, int], frozenset[NamedSegment]]:
-        """Nothing: so many events name most of an archive."""
-        return {}
+        """As `ReadHere.segments`; nothing if there are many events."""
+        rows = self.new.select(*_NAMING_COLUMNS).limit(_MOST_NAMING + 1).collect()
+        return _segments_of([row.asDict() for row in rows]) if len(rows) <= _MOST_NAMING else {}
 
     def places(self, most: int) -> list[tuple[str | None, int | None]]:
         """Some topics and partitions that new events name."""
@@ -202,6 +194,22 @@ class ReadInTasks:
             F.expr("count(record_key) > 0").alias("is_keyed"),
         )
         return [row.asDict() for row in self.new.groupBy("metadata_partition").agg(*columns).collect()]
+
+
+def _segments_of(events: Iterable[Row]) -> dict[tuple[str, int], frozenset[NamedSegment]]:
+    found: dict[tuple[str, int], dict[tuple[str, str], list[Row]]] = {}
+    others = set[tuple[str, int]]()
+    for row in events:
+        place, key = (row["topic"], row["partition"]), (row["topic_id"], row["segment_id"])
+        if row["event_kind"] in (SEGMENT, SEGMENT_UPDATE, TOMBSTONE) and None not in key:
+            found.setdefault(place, {}).setdefault(key, []).append(row)
+        else:
+            others.add(place)
+    return {
+        place: frozenset(_named(key, rows) for key, rows in segments.items())
+        for place, segments in found.items()
+        if place not in others
+    }
 
 
 def _named(key: tuple[str, str], rows: list[Row]) -> NamedSegment:
