@@ -44,7 +44,7 @@ class ReportedStore:
         yield from sorted(found)
 
     def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
-        """Both; of the named entries only."""
+        """Directories and objects directly below `prefix`, or those of them whose names begin so."""
         starts = tuple(_directory(prefix) + each for each in ([""] if beginnings is None else beginnings))
         directories = [name for name in self.list_directories(prefix) if name.startswith(starts)]
         return directories, [info for info in self.iter_objects(prefix) if info.name.startswith(starts)]

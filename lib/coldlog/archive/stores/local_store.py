@@ -66,7 +66,7 @@ class LocalStore:
                     yield _object_info(_join(prefix, entry.name), status)
 
     def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
-        """Both, from one look at the directory. Only the named entries are asked for their size."""
+        """Scan the directory once. Only entries whose names begin so are asked for their size."""
         directories, objects = [], []
         for entry in self._scan(prefix, beginnings):
             if _is_directory(entry):

@@ -55,7 +55,7 @@ class MemoryStore:
                 yield ObjectInfo(name=name, size_bytes=len(self.objects[name]), modified_ms=self.modified_ms)
 
     def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
-        """Both; of the named entries only."""
+        """Directories and objects directly below `prefix`, or those of them whose names begin so."""
         starts = tuple(_start_of(prefix) + each for each in ([""] if beginnings is None else beginnings))
         directories = [name for name in self.list_directories(prefix) if name.startswith(starts)]
         return directories, [info for info in self.iter_objects(prefix) if info.name.startswith(starts)]

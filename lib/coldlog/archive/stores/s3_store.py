@@ -61,7 +61,7 @@ class S3Store:
             yield from self._objects_of(page, prefix)
 
     def list_level(self, prefix: str, beginnings: Collection[str] | None = None) -> Level:
-        """Both, from one request a page, and at least one for each of `beginnings`."""
+        """Send one request for each page. With `beginnings`, send at least one for each of them."""
         directories: list[str] = []
         objects: list[ObjectInfo] = []
         for beginning in [""] if beginnings is None else sorted(beginnings):
