@@ -210,7 +210,7 @@ def airflow_hash() -> str:
 
 def other_spark_hash(series: str) -> str:
     """Hash the inputs of an environment with another Spark; the jars' own versions are in the library."""
-    versions = (REPOSITORY / "lib" / "coldlog" / "runtime" / "spark_versions.py").read_bytes()
+    versions = (REPOSITORY / "lib/coldlog/runtime/spark/spark_versions.py").read_bytes()
     content = b"\0".join([OTHER_SPARKS[series].encode(), versions, packages_hash().encode(), jars_hash().encode()])
     return hashlib.sha256(content).hexdigest()
 

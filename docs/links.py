@@ -2,9 +2,10 @@
 
     .venv/bin/python docs/links.py      (make lint runs it)
 
-Checked are README.md, ARCHITECTURE.md, CONTRIBUTING.md and all pages below docs/, and each path of a page that a source
-file names. Only files of this checkout are read; addresses of the web are not visited. A page below docs/ links to
-pages below docs/ only, because only these are on the site. Every finding is a line `file:line: what is wrong`.
+Checked are README.md, ARCHITECTURE.md, CONTRIBUTING.md and all pages below docs/, and each path of a page or a
+module that a source file names. Only files of this checkout are read; addresses of the web are not visited. A page
+below docs/ links to pages below docs/ only, because only these are on the site. Every finding is a line
+`file:line: what is wrong`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from coldlog.runtime.settings_sources import list_setting_keys
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-_NAMED_PAGE = re.compile(r"docs/[\w/-]+\.(?:md|py)")
+_NAMED_FILE = re.compile(r"(?<![\w/.*-])(?:docs|lib/coldlog|tests|benchmarks|jobs|dags)/[\w/-]+\.(?:md|py|sql)\b")
 _SOURCES = (
     "lib/coldlog",
     "lib/java",
@@ -59,11 +60,11 @@ def check_documents(root: Path) -> Iterator[str]:
 
 
 def check_sources(root: Path) -> Iterator[str]:
-    """Pages that source files name and that do not exist."""
+    """Pages and modules that source files name by path and that do not exist."""
     files = [each for top in _SOURCES for each in ([root / top] if (root / top).is_file() else (root / top).rglob("*"))]
     for file in sorted(each for each in files if _is_source(each)):
         text = file.read_text(encoding="utf-8")
-        for named in _NAMED_PAGE.finditer(text):
+        for named in _NAMED_FILE.finditer(text):
             if not (root / named[0]).exists():
                 yield f"{file.relative_to(root)}:{text.count(chr(10), 0, named.start()) + 1}: there is no {named[0]}"
 

@@ -25,14 +25,15 @@ HOLIDAYS = TableDefinition(
 )
 '''
 SUITE = '{"name": "holidays", "meta": {"views": {}}, "expectations": []}'
-CATALOG = "lib/coldlog/tables/definitions/catalog.py"
+DEFINITIONS = "lib/coldlog/tables/definitions"
+CATALOG = f"{DEFINITIONS}/catalog.py"
 
 
 def test_a_table_needs_a_module_and_a_line_of_the_catalog(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     Warehouse(spark=spark, uri=str(warehouse)).create_missing()
     with changed_library(
         tmp_path / "copy",
-        files={"lib/coldlog/tables/definitions/holidays.py": TABLE, "conf/expectations/holidays.json": SUITE},
+        files={f"{DEFINITIONS}/holidays.py": TABLE, "conf/expectations/holidays.json": SUITE},
         lines=[
             (
                 CATALOG,

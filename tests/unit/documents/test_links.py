@@ -80,6 +80,12 @@ def test_source_that_names_a_page_which_is_gone_is_reported(root: Path) -> None:
     assert list(check_sources(root)) == ["jobs/scan.py:3: there is no docs/gone.md"]
 
 
+def test_program_that_names_a_module_which_moved_is_reported(root: Path) -> None:
+    text = 'STAIRS = "lib/coldlog/stairs.py"\nHERE = "lib/coldlog/index/stairs.py", "build/lib/coldlog/gone.py"\n'
+    (root / "environment.py").write_text(text, encoding="utf-8")
+    assert list(check_sources(root)) == ["environment.py:1: there is no lib/coldlog/stairs.py"]
+
+
 def test_page_in_no_menu_and_menu_without_page_are_reported(root: Path) -> None:
     (root / "mkdocs.yml").write_text("nav:\n  - other.md\n", encoding="utf-8")
     assert list(check_navigation(root)) == [
