@@ -84,7 +84,7 @@ test-strangers: export REQUESTS := $(REQUESTS)
 test-strangers: export HANG_S := 60
 test-strangers: export SEGMENT_EVERY_S := $(SEGMENT_EVERY_S)
 test-strangers: setup ## send coldlog serve what no sound client sends (SEED=7 REQUESTS=1000000)
-	$(PYTHON) -m pytest -s tests/endpoint/test_stranger_campaign.py $(ARGUMENTS)
+	$(PYTHON) -m pytest -s tests/endpoint/security/test_stranger_campaign.py $(ARGUMENTS)
 
 clients: export CLIENTS := all
 clients: setup ## read the sample with every Kafka client, and write the table of docs/reference/clients.md

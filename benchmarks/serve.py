@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from broker.scenario import make_topic
 from broker.tiered_broker import TieredBroker, running_broker
 from endpoint.conftest import serving
-from endpoint.raw_client import RawClient, connected, framed, list_offsets
+from endpoint.support.raw_client import RawClient, connected, framed, list_offsets
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TIERED, _LOCAL = "tiered", "local"

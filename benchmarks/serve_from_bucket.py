@@ -24,7 +24,7 @@ from benchmarks.shared.sizes import Sizes
 from builders.payload_codecs import Codec
 from coldlog.model.list_offsets import SpecialTimestamp
 from endpoint.conftest import serving
-from endpoint.raw_client import connected, list_offsets
+from endpoint.support.raw_client import connected, list_offsets
 from servers.s3_proxy import running_proxy
 from servers.s3_server import running_moto
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from endpoint.client_table import COLLECTED, are_all, is_apart, write_page
+from endpoint.support.client_table import COLLECTED, are_all, is_apart, write_page
 
 _OUTCOMES = pytest.StashKey[dict[str, bool]]()
 """Whether a test passed, by its id."""

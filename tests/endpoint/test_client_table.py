@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from endpoint.client_table import COLLECTED, are_all, is_apart, read_page, shown_cells, versions
+from endpoint.support.client_table import COLLECTED, are_all, is_apart, read_page, shown_cells, versions
 
 
 def test_the_page_of_clients_says_what_the_tests_show(pytestconfig: pytest.Config) -> None:

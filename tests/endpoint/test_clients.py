@@ -7,9 +7,9 @@ from pathlib import Path
 import kafka
 import pytest
 
-from endpoint.clients import FINDERS, READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.truth import LEVELS, PLACES, end_offset, log_start, true_records, true_times
+from endpoint.support.clients import FINDERS, READERS
+from endpoint.support.truth import LEVELS, PLACES, end_offset, log_start, true_records, true_times
 
 
 @pytest.mark.shows("{client}", "{level}")

@@ -12,11 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, fetch, list_offsets, message
+from endpoint.support.clients import READERS
+from endpoint.support.raw_client import RawClient, connected, fetch, list_offsets, message
+from endpoint.support.truth import true_records
 from endpoint.test_metrics import metric_samples, metrics_address
-from endpoint.truth import true_records
 from servers.s3_proxy import Fault, S3Proxy
 from servers.s3_server import Bucket
 

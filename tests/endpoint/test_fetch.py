@@ -12,10 +12,10 @@ import confluent_kafka
 import kafka
 import pytest
 
-from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, fetch, framed, message
-from endpoint.truth import PLACES, true_records
+from endpoint.support.clients import read_with_librdkafka
+from endpoint.support.raw_client import RawClient, connected, fetch, framed, message
+from endpoint.support.truth import PLACES, true_records
 
 _CORRUPT, _OUT_OF_RANGE, _FENCED, _UNKNOWN_EPOCH, _UNKNOWN_ID = 2, 1, 74, 75, 100
 _NO_TOPIC = UUID(int=7)

@@ -17,8 +17,8 @@ import kafka
 import pytest
 
 from broker.tiered_broker import KAFKA_VERSION, broker_jars
-from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
+from endpoint.support.clients import READERS
 from servers.kafka_jars import find_tool
 
 _SERVED = {

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from contents.record_rows import Row
-from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, fetch, list_offsets, message
-from endpoint.truth import LEVELS, Place, as_row
+from endpoint.support.clients import READERS
+from endpoint.support.raw_client import connected, fetch, list_offsets, message
+from endpoint.support.truth import LEVELS, Place, as_row
 from worlds.recreated_topics import ABORTED, NEW_MS, OLD_MS, new_id, old_id, old_name, value_of
 
 _ORDERS, _PAYMENTS = old_name("orders"), old_name("payments")

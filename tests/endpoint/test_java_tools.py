@@ -8,7 +8,7 @@ import pytest
 
 from broker.tiered_broker import KAFKA_VERSION, broker_jars
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, Place, end_offset, log_start, true_records
+from endpoint.support.truth import LEVELS, PLACES, Place, end_offset, log_start, true_records
 from servers.kafka_jars import find_tool, run_tool
 
 

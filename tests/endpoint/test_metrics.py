@@ -14,7 +14,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, fetch, list_offsets
+from endpoint.support.raw_client import connected, fetch, list_offsets
 
 OBSERVED = "serve.metrics=127.0.0.1:0"
 

@@ -10,8 +10,8 @@ import pytest
 
 from coldlog.model.list_offsets import SpecialTimestamp
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, list_offsets
-from endpoint.truth import PLACES
+from endpoint.support.raw_client import connected, list_offsets
+from endpoint.support.truth import PLACES
 from worlds.golden_warehouse import golden_partitions, golden_queries, is_true_answer
 
 Row = dict[str, Any]

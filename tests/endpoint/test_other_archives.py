@@ -11,10 +11,10 @@ import pytest
 
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from contents.record_rows import Row
-from endpoint.clients import READERS
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, list_offsets
-from endpoint.truth import LEVELS, PLACES, Header, true_records
+from endpoint.support.clients import READERS
+from endpoint.support.raw_client import connected, list_offsets
+from endpoint.support.truth import LEVELS, PLACES, Header, true_records
 from servers.s3_proxy import S3Proxy
 from servers.s3_server import Bucket
 from worlds.aiven_sample import archive_of, keys_setting, true_partitions

@@ -6,12 +6,12 @@ import signal
 import time
 from pathlib import Path
 
-from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, fetch
+from endpoint.support.clients import read_with_librdkafka
+from endpoint.support.raw_client import connected, fetch
+from endpoint.support.truth import PLACES, true_records
+from endpoint.support.users_file import connected_as, write_users
 from endpoint.test_metrics import metric_samples, metrics_address
-from endpoint.truth import PLACES, true_records
-from endpoint.users_file import connected_as, write_users
 
 _QUOTA = "remote.log.manager.fetch.max.bytes.per.second"
 _ASKED = [("payments", 0, 0), ("payments", 1, 0)]

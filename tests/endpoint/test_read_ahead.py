@@ -13,7 +13,7 @@ import pytest
 
 from coldlog.serve.read_ahead import KEPT_S
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, fetch
+from endpoint.support.raw_client import RawClient, connected, fetch
 from endpoint.test_metrics import metric_samples, metrics_address
 from servers.s3_proxy import Fault, S3Proxy
 from servers.s3_server import Bucket

@@ -11,7 +11,7 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.files.table_files import list_table_files
 from endpoint.conftest import serving
-from endpoint.raw_client import connected, fetch, list_offsets
+from endpoint.support.raw_client import connected, fetch, list_offsets
 from worlds.staged_archive import START_MS, STREAMED, STREAMED_LATER, show_stage
 
 _PATIENCE_S = 60

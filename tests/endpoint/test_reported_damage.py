@@ -11,7 +11,7 @@ import pytest
 from coldlog.tables.damage_reports import read_damage_reports
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
 from endpoint.conftest import serving
-from endpoint.raw_client import connected, fetch, list_offsets
+from endpoint.support.raw_client import connected, fetch, list_offsets
 
 _CORRUPT = 2
 

@@ -8,9 +8,9 @@ import confluent_kafka.admin as confluent
 from kio.schema.errors import ErrorCode
 
 from endpoint.conftest import Endpoint
-from endpoint.each_request import ANY_ACL
-from endpoint.raw_client import RawClient, connected, message
-from endpoint.truth import PLACES, end_offset
+from endpoint.support.each_request import ANY_ACL
+from endpoint.support.raw_client import RawClient, connected, message
+from endpoint.support.truth import PLACES, end_offset
 from worlds.kafka_sample import TIERED_STORAGE, true_segments
 
 

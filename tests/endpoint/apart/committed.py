@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import confluent_kafka
 
-from endpoint.truth import Place
+from endpoint.support.truth import Place
 
 
 def committed_offsets(address: str, group: str, places: Iterable[Place]) -> dict[Place, int]:

@@ -12,7 +12,7 @@ import pytest
 
 from broker.tiered_broker import KAFKA_VERSION, broker_jars
 from contents.record_rows import Row
-from endpoint.truth import Header, Place, as_row
+from endpoint.support.truth import Header, Place, as_row
 from servers.kafka_jars import find_tool, run_tool
 
 _HERE = Path(__file__).parent

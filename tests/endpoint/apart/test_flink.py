@@ -9,7 +9,7 @@ import pytest
 
 from endpoint.apart.printed_records import printed_records
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, end_offset, true_records
+from endpoint.support.truth import LEVELS, PLACES, end_offset, true_records
 from servers.kafka_jars import find_tool, resolve_jars, run_tool
 
 _HERE = Path(__file__).parent / "flink_reader"

@@ -10,7 +10,7 @@ from contents.record_rows import Row
 from endpoint.apart.committed import committed_offsets
 from endpoint.apart.printed_records import build_franz_reader, named, printed_records
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, Place, end_offset, true_records
+from endpoint.support.truth import LEVELS, PLACES, Place, end_offset, true_records
 from servers.kafka_jars import run_tool
 
 

@@ -7,7 +7,7 @@ import pytest
 from endpoint.apart.committed import committed_offsets
 from endpoint.apart.printed_records import named, printed_offsets, printed_records, run_java
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, end_offset, true_records, true_times
+from endpoint.support.truth import LEVELS, PLACES, end_offset, true_records, true_times
 
 
 @pytest.mark.shows("java", "{level}")

@@ -9,7 +9,7 @@ import pytest
 from broker.tiered_broker import KAFKA_VERSION, broker_jars
 from endpoint.apart.committed import committed_offsets
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, end_offset, true_records, true_times
+from endpoint.support.truth import LEVELS, PLACES, end_offset, true_records, true_times
 from servers.kafka_jars import find_tool, run_tool
 
 _PAYMENTS = [place for place in PLACES if place[0] == "payments"]

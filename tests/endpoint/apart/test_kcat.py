@@ -14,7 +14,7 @@ import pytest
 from contents.record_rows import Row
 from endpoint.apart.committed import committed_offsets
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, as_row, end_offset, true_records, true_times
+from endpoint.support.truth import LEVELS, PLACES, as_row, end_offset, true_records, true_times
 
 _END = b"\n--\n"
 _FORMAT = r"%p %o %T %K %S\n%k%s%h\n--\n"

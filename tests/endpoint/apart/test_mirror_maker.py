@@ -14,9 +14,9 @@ import pytest
 
 from broker.tiered_broker import TieredBroker, running_broker
 from contents.record_rows import Row
-from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, Place, true_records
+from endpoint.support.clients import read_with_librdkafka
+from endpoint.support.truth import LEVELS, PLACES, Place, true_records
 from servers.kafka_jars import find_tool
 
 _PATIENCE_S = 240

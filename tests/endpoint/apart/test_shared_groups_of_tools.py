@@ -12,8 +12,8 @@ import pytest
 
 from endpoint.apart.test_kafka_tools import run_kafka_tool
 from endpoint.conftest import Endpoint
-from endpoint.test_shared_groups import Nodes
-from endpoint.truth import PLACES, end_offset
+from endpoint.groups.test_shared_groups import Nodes
+from endpoint.support.truth import PLACES, end_offset
 
 _GROUP = "of-two"
 _PLACE = ("orders", 0)

@@ -11,7 +11,7 @@ import pytest
 from broker.program_runner import run_program
 from contents.record_rows import Row
 from endpoint.conftest import Endpoint
-from endpoint.truth import LEVELS, PLACES, Place, as_row, true_records
+from endpoint.support.truth import LEVELS, PLACES, Place, as_row, true_records
 
 _NOT_FOR_SPARK = ("edge-times", 2)
 """Its last timestamps are too late for Spark's, and fail a query."""

@@ -10,9 +10,9 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from endpoint.conftest import Endpoint, serving
-from endpoint.each_request import each_request
-from endpoint.random_requests import many_entries
-from endpoint.raw_client import connected, fetch, framed, list_offsets, message
+from endpoint.support.each_request import each_request
+from endpoint.support.random_requests import many_entries
+from endpoint.support.raw_client import connected, fetch, framed, list_offsets, message
 from endpoint.test_metrics import metric_samples, metrics_address
 
 

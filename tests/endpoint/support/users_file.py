@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from endpoint.conftest import Endpoint
-from endpoint.raw_client import RawClient, connected, message
+from endpoint.support.raw_client import RawClient, connected, message
 
 PASSWORD = "secret"
-_LIBRARY = Path(__file__).parents[2] / "lib"
+_LIBRARY = Path(__file__).parents[3] / "lib"
 
 
 def write_users(path: Path, rights: Mapping[str, str]) -> None:

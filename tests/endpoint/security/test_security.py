@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, list_offsets, message
-from endpoint.truth import PLACES, true_records
+from endpoint.support.clients import read_with_librdkafka
+from endpoint.support.raw_client import connected, list_offsets, message
+from endpoint.support.truth import PLACES, true_records
 
 _USER, _PASSWORD = "alice", "correct horse, battery=staple"
-_LIBRARY = Path(__file__).parents[2] / "lib"
+_LIBRARY = Path(__file__).parents[3] / "lib"
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOPICS = {topic for topic, _ in PLACES}
 

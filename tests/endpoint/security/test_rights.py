@@ -11,12 +11,12 @@ import confluent_kafka.admin as confluent
 import pytest
 from kio.schema.errors import ErrorCode
 
-from endpoint.clients import read_with_librdkafka
 from endpoint.conftest import Endpoint, serving
-from endpoint.each_request import ANY_ACL, each_request
-from endpoint.raw_client import fetch, message
-from endpoint.truth import PLACES, true_records
-from endpoint.users_file import connected_as, librdkafka_options, write_users
+from endpoint.support.clients import read_with_librdkafka
+from endpoint.support.each_request import ANY_ACL, each_request
+from endpoint.support.raw_client import fetch, message
+from endpoint.support.truth import PLACES, true_records
+from endpoint.support.users_file import connected_as, librdkafka_options, write_users
 
 _RIGHTS = {
     "all": "",

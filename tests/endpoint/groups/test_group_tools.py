@@ -8,8 +8,8 @@ import kafka
 import pytest
 
 from endpoint.conftest import Endpoint
-from endpoint.raw_client import connected, message
-from endpoint.truth import true_records
+from endpoint.support.raw_client import connected, message
+from endpoint.support.truth import true_records
 
 _PLACES = [("payments", 0), ("payments", 1)]
 

@@ -1,6 +1,6 @@
 """group_member: one consumer of a group, as a program that a test may kill.
 
-    python -m endpoint.group_member CLIENT ADDRESS GROUP TOPIC... [--stuck]
+    python -m endpoint.support.group_member CLIENT ADDRESS GROUP TOPIC... [--stuck]
 
 It says a line of JSON for each assignment ({"assigned": [[topic, partition], ...]}) and for each batch whose commit was
 acknowledged ({"committed": [[topic, partition, offset], ...]}). After a commit that was refused ({"refused": true}) it

@@ -1,6 +1,6 @@
 """strangers: send an endpoint what no sound client sends, in a process of its own.
 
-    python -m endpoint.strangers PORT SEED REQUESTS
+    python -m endpoint.support.strangers PORT SEED REQUESTS
 
 Most connections send requests that are sound, damaged or noise, and are cut, closed, or read a little. Beside them all
 the time: connections that send a byte a second, and connections that ask for everything and read nothing. Prints how
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
-from endpoint.random_requests import damaged, many_entries, random_request
-from endpoint.raw_client import fetch, framed, message
-from endpoint.sound_clients import beside
+from endpoint.support.random_requests import damaged, many_entries, random_request
+from endpoint.support.raw_client import fetch, framed, message
+from endpoint.support.sound_clients import beside
 
 _POOL = 2000
 _PATIENCE_S = 1.0

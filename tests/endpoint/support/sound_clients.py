@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from endpoint.raw_client import RawClient, connected, fetch, framed, list_offsets, message
+from endpoint.support.raw_client import RawClient, connected, fetch, framed, list_offsets, message
 
 OF_TABLES = (
     framed(3, 12, message(3, 12, "MetadataRequest", topics=None, include_topic_authorized_operations=False)),

@@ -20,7 +20,7 @@ from broker.tiered_broker import KAFKA_VERSION
 
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 """Every test of this folder that was found, also those that do not run."""
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 _PAGE = _HERE.parents[1] / "docs" / "reference" / "clients.md"
 _APART = _HERE / "apart"
 _FUNCTIONS = {

@@ -25,8 +25,8 @@ import pytest
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import connected, fetch, list_offsets
-from endpoint.sound_clients import ASKED, OF_TABLES, SoundClients, beside, sound_clients
+from endpoint.support.raw_client import connected, fetch, list_offsets
+from endpoint.support.sound_clients import ASKED, OF_TABLES, SoundClients, beside, sound_clients
 from endpoint.test_metrics import metric_samples, metrics_address
 from servers.s3_proxy import Fault, S3Proxy
 from servers.s3_server import Bucket
@@ -35,7 +35,7 @@ HANG_S = float(os.environ.get("HANG_S", "2"))
 SEGMENT_EVERY_S = float(os.environ.get("SEGMENT_EVERY_S", "0"))
 """0: the archive stays as it is."""
 SEED, REQUESTS = int(os.environ.get("SEED", "28")), int(os.environ.get("REQUESTS", "4000"))
-_TESTS = Path(__file__).parents[1]
+_TESTS = Path(__file__).parents[2]
 _QUIET_S, _BACK_S = 2.0, 60.0
 _CLIENTS_BEFORE, _READERS, _THREADS = 12, 6, 4
 _MOST_MORE = 20
@@ -174,7 +174,7 @@ def test_strangers_leave_nothing_behind_and_hold_nobody_up(
         earlier = _answered(_wait_until_quiet(address))
         before = _use(endpoint)
         meanwhile = SoundClients(endpoint.port, sound.asked, sound.truth)
-        command = [sys.executable, "-m", "endpoint.strangers", *map(str, (endpoint.port, SEED, REQUESTS))]
+        command = [sys.executable, "-m", "endpoint.support.strangers", *map(str, (endpoint.port, SEED, REQUESTS))]
         environment = {**os.environ, "PYTHONPATH": f"{_TESTS}{os.pathsep}{_TESTS.parent / 'lib'}"}
         began = time.monotonic()
         with meanwhile.asking(), nullcontext() if grown is None else beside(partial(grown.grow, endpoint.port)):

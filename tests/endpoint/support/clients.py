@@ -11,7 +11,7 @@ import confluent_kafka
 import kafka
 
 from contents.record_rows import Row
-from endpoint.truth import Header, Place, as_row
+from endpoint.support.truth import Header, Place, as_row
 
 _PATIENCE_S = 60
 Records = dict[Place, list[Row]]

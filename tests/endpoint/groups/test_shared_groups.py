@@ -16,10 +16,10 @@ import pytest
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.delta.small_table import Row, SmallTable
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, framed, message
-from endpoint.test_groups import SHARED, Members, share_all
+from endpoint.groups.test_groups import SHARED, Members, share_all
+from endpoint.support.raw_client import RawClient, connected, framed, message
+from endpoint.support.truth import true_records
 from endpoint.test_metrics import OBSERVED, metrics_address, wait_for
-from endpoint.truth import true_records
 
 _NOT_COORDINATOR = 16
 _PATIENCE_S = 60

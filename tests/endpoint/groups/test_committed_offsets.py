@@ -15,7 +15,7 @@ import pytest
 from coldlog.tables.definitions.committed_offsets import COMMITTED_OFFSETS
 from coldlog.tables.delta.small_table import SmallTable
 from endpoint.conftest import Endpoint, serving
-from endpoint.raw_client import RawClient, connected, message
+from endpoint.support.raw_client import RawClient, connected, message
 
 _IN_TABLE = "serve.committed_offsets=table"
 _NOT_AVAILABLE = 15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from endpoint.raw_client import fetch, framed, list_offsets, message
+from endpoint.support.raw_client import fetch, framed, list_offsets, message
 
 ANY_ACL = {
     "resource_type_filter": 1,

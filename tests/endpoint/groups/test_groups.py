@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from endpoint.conftest import Endpoint
-from endpoint.truth import PLACES, Place, true_records
+from endpoint.support.truth import PLACES, Place, true_records
 
-_TESTS = Path(__file__).parents[1]
+_TESTS = Path(__file__).parents[2]
 _TOPICS = ("edge-times", "payments")
 SHARED = [place for place in PLACES if place[0] in _TOPICS]
 _LEVEL = "read_committed"
@@ -72,7 +72,7 @@ class Members:
         command = [
             sys.executable,
             "-m",
-            "endpoint.group_member",
+            "endpoint.support.group_member",
             client,
             address or self._address,
             self._group,

@@ -12,7 +12,7 @@ from kio.index import load_payload_module
 from kio.static.constants import EntityType
 
 from coldlog.serve.answers.offered import VERSIONS
-from endpoint.raw_client import framed
+from endpoint.support.raw_client import framed
 
 _NAMES = ("orders", "orders", "payments", "late.events", "group", "group-2", "range", "consumer", "", "no such", "\0é")
 _NUMBERS = (0, 0, 0, 1, 1, 2, 5, 3952, 3953, 6000, 1_700_042_400_000, -1, -1, -2, -3, 1 << 15, 1 << 31, 1 << 62)
