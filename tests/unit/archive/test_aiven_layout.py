@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from builders.aiven_writer import AivenSegment, Keys, make_keys, write_aiven_segment
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, find_private_key, list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout, read_key_prefixes
-from coldlog.archive.layouts.layout import BundleKind, LayoutOptions, ListedSegment, SegmentFileKind
+from coldlog.archive.layouts.layout import BundleKind, LayoutOptions, ListedSegment, SegmentFileKind, name_of
 from coldlog.archive.open_archive import open_archive
 from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
@@ -489,10 +489,10 @@ def test_segments_are_listed_by_name_below_each_prefix() -> None:
     layout = AivenLayout(store=MemoryStore(old | new | {stray: b""}), key_prefixes=("a/", "b/"))
     (directory,) = layout.list_partition_directories().directories
     for segment in layout.list_segments(directory).segments:
-        listing = layout.list_named_segments(directory, [(segment.start_offset, segment.segment_id)])
+        listing = layout.list_named(directory, [name_of((segment.start_offset, segment.segment_id))])
         assert listing.segments == (segment,)
         assert [each.name for each in listing.unrecognized] == ([stray] if segment.start_offset == 9 else [])
-    assert layout.list_named_segments(directory, [(3, "AAAAAAAAAAAAAAAAAAAAAA")]).segments == ()
+    assert layout.list_named(directory, [name_of((3, "AAAAAAAAAAAAAAAAAAAAAA"))]).segments == ()
 
 
 def test_listing_lists_each_directory_once() -> None:

@@ -18,6 +18,7 @@ from coldlog.archive.layouts.layout import (
     SegmentFileKind,
     SegmentListing,
     SegmentObject,
+    name_of,
 )
 from coldlog.archive.layouts.local_tiered_storage import (
     REQUIRED_KINDS,
@@ -88,8 +89,8 @@ def test_segments_of_a_real_archive_are_listed_by_name(sample: ArchiveLayout, st
     assert isinstance(sample, ListsByName)
     for directory in sample.list_partition_directories().directories:
         named = sample.list_segments(directory).segments[::step]
-        keys = {(each.start_offset, each.segment_id) for each in named}
-        assert sample.list_named_segments(directory, keys) == SegmentListing(segments=named, unrecognized=())
+        beginnings = [name_of((each.start_offset, each.segment_id)) for each in named]
+        assert sample.list_named(directory, beginnings) == SegmentListing(segments=named, unrecognized=())
 
 
 def test_copy_cut_by_a_crash_is_listed_with_its_missing_kinds(sample: ArchiveLayout) -> None:

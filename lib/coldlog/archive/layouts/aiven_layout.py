@@ -120,15 +120,15 @@ class AivenLayout:
         """List the directory below each prefix once."""
         return self._list(directory, None)
 
-    def list_named_segments(self, directory: PartitionDirectory, keys: Collection[SegmentKey]) -> SegmentListing:
-        """List the objects with the names of these segments below each prefix."""
-        return self._list(directory, keys)
+    def list_named(self, directory: PartitionDirectory, beginnings: Collection[str]) -> SegmentListing:
+        """List the objects whose names begin so below each prefix."""
+        return self._list(directory, beginnings)
 
-    def _list(self, directory: PartitionDirectory, keys: Collection[SegmentKey] | None) -> SegmentListing:
+    def _list(self, directory: PartitionDirectory, beginnings: Collection[str] | None) -> SegmentListing:
         unrecognized: list[UnrecognizedObject] = []
         uploads: dict[tuple[SegmentKey, int], list[SegmentObject]] = {}
         for rank, prefix in enumerate(self.key_prefixes):
-            objects, others = sort_partition(self.store, prefix + directory.name, SUFFIXES, keys)
+            objects, others = sort_partition(self.store, prefix + directory.name, SUFFIXES, beginnings)
             uploads |= {(key, rank): listed for key, listed in objects.items()}
             unrecognized += others
         segments: dict[str, ListedSegment] = {}

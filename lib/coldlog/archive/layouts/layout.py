@@ -208,8 +208,15 @@ class ArchiveLayout(Protocol):
 
 @runtime_checkable
 class ListsByName(Protocol):
-    """A layout whose objects have the names of their segments, so that it can list some segments alone."""
+    """A layout whose objects have the names of their segments, so that it can list some segments alone.
 
-    def list_named_segments(self, directory: PartitionDirectory, keys: Collection[SegmentKey]) -> SegmentListing:
-        """What `list_segments` says of these segments, and of other objects whose names begin as theirs. It costs at
-        most a request for each of them."""
+    A name is `<start offset, 20 digits>-<segment id>.` and what the layout adds (`name_of`)."""
+
+    def list_named(self, directory: PartitionDirectory, beginnings: Collection[str]) -> SegmentListing:
+        """What `list_segments` says of the objects whose names begin with one of these; none of them begins another.
+        It costs a request for each of them, and for each page after it."""
+
+
+def name_of(key: SegmentKey) -> str:
+    """How the names of a segment's objects begin, and no others."""
+    return f"{key[0]:020d}-{key[1]}."

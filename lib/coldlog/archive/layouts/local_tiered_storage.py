@@ -92,12 +92,12 @@ class LocalTieredStorageLayout:
         """List the directory once."""
         return self._list(directory, None)
 
-    def list_named_segments(self, directory: PartitionDirectory, keys: Collection[SegmentKey]) -> SegmentListing:
-        """List the objects with the names of these segments."""
-        return self._list(directory, keys)
+    def list_named(self, directory: PartitionDirectory, beginnings: Collection[str]) -> SegmentListing:
+        """List the objects whose names begin so."""
+        return self._list(directory, beginnings)
 
-    def _list(self, directory: PartitionDirectory, keys: Collection[SegmentKey] | None) -> SegmentListing:
-        objects, unrecognized = sort_partition(self.store, directory.name, _KINDS, keys)
+    def _list(self, directory: PartitionDirectory, beginnings: Collection[str] | None) -> SegmentListing:
+        objects, unrecognized = sort_partition(self.store, directory.name, _KINDS, beginnings)
         kept, repeated = _split_repeated_ids(objects)
         segments = tuple(segment_of(directory, key, objects[key], REQUIRED_KINDS) for key in kept)
         for key in repeated:

@@ -65,11 +65,10 @@ def sort_partition(
     store: ObjectStore,
     directory_name: str,
     kinds: Mapping[str, ObjectKind],
-    keys: Collection[SegmentKey] | None = None,
+    beginnings: Collection[str] | None = None,
 ) -> tuple[dict[SegmentKey, list[SegmentObject]], list[UnrecognizedObject]]:
     """The objects of each segment in a partition's directory, and all other entries; `kinds` are those of the
-    suffixes. With `keys`, only entries with the names of these segments, whatever their suffix."""
-    beginnings = None if keys is None else [f"{start_offset:020d}-{segment_id}." for start_offset, segment_id in keys]
+    suffixes. With `beginnings`, only entries whose names begin with one of these."""
     directories, objects = store.list_level(directory_name, beginnings)
     unrecognized = directories_below(directories)
     segments: dict[SegmentKey, list[SegmentObject]] = {}

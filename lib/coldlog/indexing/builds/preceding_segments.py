@@ -13,13 +13,20 @@ has every transaction that a segment ends and does not begin, if the one log con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, PartitionDirectory, SegmentFileKind
+from coldlog.archive.layouts.layout import (
+    ArchiveLayout,
+    ListedSegment,
+    ListsByName,
+    PartitionDirectory,
+    SegmentFileKind,
+)
 from coldlog.archive.layouts.log_windows import LogFile, iter_log_windows
+from coldlog.archive.layouts.wrapped_layout import WrappedLayout
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.crc import find_crc_mismatch
 from coldlog.formats.kafka.producer_snapshot import read_producer_snapshot
@@ -29,6 +36,10 @@ from coldlog.index.leader_epoch_lineage import EpochStart, filter_epochs
 from coldlog.index.open_transactions import OpenTransactions
 
 FARTHEST = 8
+_LISTED_BY_NAME = 4
+"""Of a directory, the segments before so many are listed by name. Before one more, it is listed whole."""
+_DIGITS = *range(4, 19, 2), 19
+"""How many of the last digits of an offset vary among the names that are listed. The greatest offset has 19."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +66,22 @@ class SegmentLog:
 
 @dataclass(slots=True, kw_only=True)
 class EarlierSegments:
-    """The segments before a segment in its directory. A directory is listed once for all of its segments in a task."""
+    """The segments before a segment in its directory.
+
+    Where names begin with offsets, only names near that of the segment are listed: a run has few new segments, and
+    their directory may have a million. A task that asks often lists the directory once for all of its segments.
+    """
 
     layout: ArchiveLayout
     limits: DecodeLimits
     window_bytes: int
     _directory: PartitionDirectory | None = field(default=None, init=False)
-    _listed: tuple[ListedSegment, ...] = field(default=(), init=False)
+    _asked: int = field(default=0, init=False)
+    """How often the segments of `_directory` were asked for."""
+    _listed: tuple[ListedSegment, ...] | None = field(default=None, init=False)
 
     def before(self, segment: ListedSegment) -> list[ListedSegment]:
-        """Those that start before it, in order."""
+        """The last `FARTHEST` + 1 that start before it, in order."""
         log = segment.find_object(SegmentFileKind.LOG)
         directory = PartitionDirectory(
             name="" if log is None else log.name.rpartition("/")[0],
@@ -73,9 +90,14 @@ class EarlierSegments:
             partition=segment.partition,
         )
         if directory != self._directory:
+            self._directory, self._asked, self._listed = directory, 0, None
+        self._asked += 1
+        lists_by_name = _unwrapped(self.layout)
+        if self._asked <= _LISTED_BY_NAME and isinstance(lists_by_name, ListsByName):
+            return _list_before(lists_by_name, directory, segment.start_offset)
+        if self._listed is None:
             self._listed = tuple(self.layout.list_segments(directory).segments)
-            self._directory = directory
-        return [earlier for earlier in self._listed if earlier.start_offset < segment.start_offset]
+        return _last_before(self._listed, segment.start_offset)
 
     def iter_headers(self, segment: ListedSegment) -> Iterator[BatchHeaders]:
         """Iterate over the headers of a log, window by window; damaged batches raise `ArchiveError`."""
@@ -88,6 +110,30 @@ class EarlierSegments:
             if find_crc_mismatch(window.content, starts, headers.size_bytes, headers.crc) is not None:
                 raise ArchiveError(Reason.CRC_MISMATCH, "batch does not match its checksum")
             yield headers
+
+
+def _unwrapped(layout: ArchiveLayout) -> ArchiveLayout:
+    """The layout that lists: the others only read in another way."""
+    while isinstance(layout, WrappedLayout):
+        layout = layout.layout
+    return layout
+
+
+def _list_before(layout: ListsByName, directory: PartitionDirectory, start_offset: int) -> list[ListedSegment]:
+    """List names that have the first digits of the offset, or of the one before that in these digits, and fewer digits
+    until enough segments are found."""
+    found: list[ListedSegment] = []
+    for digits in _DIGITS:
+        block = start_offset // 10**digits
+        beginnings = [f"{each:0{20 - digits}d}" for each in range(max(0, block - 1), block + 1)]
+        found = _last_before(layout.list_named(directory, beginnings).segments, start_offset)
+        if len(found) > FARTHEST or block <= 1:
+            break
+    return found
+
+
+def _last_before(listed: Sequence[ListedSegment], start_offset: int) -> list[ListedSegment]:
+    return [each for each in listed if each.start_offset < start_offset][-FARTHEST - 1 :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListsByName, PartitionDirectory, SegmentKey
+from coldlog.archive.layouts.layout import ArchiveLayout, ListsByName, PartitionDirectory, SegmentKey, name_of
 from coldlog.errors import ArchiveError
 from coldlog.indexing.events.decoded_events import NamedSegment
 from coldlog.indexing.scan.differences import FROM_EVENTS, STORED_COLUMNS
@@ -167,7 +167,7 @@ class _Wanted:
         if not self.keys:
             return rows_of(self.before.directory, []), self.before
         try:
-            listing = layout.list_named_segments(self.before.directory, self.keys)
+            listing = layout.list_named(self.before.directory, [name_of(each) for each in self.keys])
         except ArchiveError:
             return None
         found = {(each.start_offset, each.segment_id) for each in listing.segments}

@@ -25,7 +25,7 @@ from builders.metadata_topic import (
     partition_of,
     started,
 )
-from coldlog.archive.layouts.layout import PartitionDirectory, SegmentKey, SegmentListing
+from coldlog.archive.layouts.layout import PartitionDirectory, SegmentListing
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.indexing import pipeline, preflight
@@ -117,24 +117,24 @@ def _watch(place: Place, patch: pytest.MonkeyPatch) -> None:
         place.listed.append(directory.topic)
         return list_segments(layout, directory)
 
-    list_named_segments = LocalTieredStorageLayout.list_named_segments
+    list_named = LocalTieredStorageLayout.list_named
 
     def count_named(
-        layout: LocalTieredStorageLayout, directory: PartitionDirectory, keys: Collection[SegmentKey]
+        layout: LocalTieredStorageLayout, directory: PartitionDirectory, beginnings: Collection[str]
     ) -> SegmentListing:
-        place.named.append((directory.topic, len(keys)))
-        return list_named_segments(layout, directory, keys)
+        place.named.append((directory.topic, len(beginnings)))
+        return list_named(layout, directory, beginnings)
 
     patch.setattr(LocalTieredStorageLayout, "list_segments", count)
-    patch.setattr(LocalTieredStorageLayout, "list_named_segments", count_named)
+    patch.setattr(LocalTieredStorageLayout, "list_named", count_named)
 
     def build_unnoted(*arguments: Any) -> object:
         """A build lists too, where a transaction began in an earlier segment."""
-        noted = [*place.listed]
+        noted, named = [*place.listed], [*place.named]
         try:
             return build_step(*arguments)
         finally:
-            place.listed[:] = noted
+            place.listed[:], place.named[:] = noted, named
 
     patch.setattr(pipeline, "build_step", build_unnoted)
     for module in (preflight, pipeline):
