@@ -185,4 +185,4 @@ def _split_repeated_ids(keys: Iterable[SegmentKey]) -> tuple[list[SegmentKey], l
 
 
 def _get_object(segment: ListedSegment, kind: SegmentFileKind) -> SegmentObject:
-    return get_listed(segment, kind, name_object(segment.remote_log_segment_id, segment.start_offset, kind))
+    return get_listed(segment, kind, lambda: name_object(segment.remote_log_segment_id, segment.start_offset, kind))

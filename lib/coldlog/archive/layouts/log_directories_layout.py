@@ -166,25 +166,25 @@ class LogDirectoriesLayout:
 
     def log_size_bytes(self, segment: ListedSegment) -> int:
         """The listed size."""
-        return get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG)).size_bytes
+        return get_listed(segment, SegmentFileKind.LOG, lambda: _name_of(segment, SegmentFileKind.LOG)).size_bytes
 
     def read_log_range(
         self, segment: ListedSegment, position: int, length: int, until: int | None = None
     ) -> memoryview:
         """Bytes of the `.log` object, unchanged."""
-        listed = get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG))
+        listed = get_listed(segment, SegmentFileKind.LOG, lambda: _name_of(segment, SegmentFileKind.LOG))
         return self.store.read_range(listed.name, position, length, until)
 
     def open_log(self, segment: ListedSegment) -> StoredFile | None:
         """The file of the `.log` object, if the store has files."""
-        listed = get_listed(segment, SegmentFileKind.LOG, _name_of(segment, SegmentFileKind.LOG))
+        listed = get_listed(segment, SegmentFileKind.LOG, lambda: _name_of(segment, SegmentFileKind.LOG))
         return self.store.open_file(listed.name)
 
     def read_small_file(self, segment: ListedSegment, kind: SegmentFileKind) -> memoryview:
         """The whole object; for the checkpoint, its current content, since each change replaces the whole file."""
         require_small_kind(kind)
         if kind is not SegmentFileKind.LEADER_EPOCH_CHECKPOINT:
-            return read_small_object(self.store, get_listed(segment, kind, _name_of(segment, kind)))
+            return read_small_object(self.store, get_listed(segment, kind, lambda: _name_of(segment, kind)))
         name = _checkpoint_name(segment)
         content = self.store.read_range(name, 0, SMALL_FILE_LIMIT_BYTES + 1)
         if content.nbytes > SMALL_FILE_LIMIT_BYTES:

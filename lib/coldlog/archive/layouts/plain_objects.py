@@ -6,6 +6,8 @@ it may be half written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coldlog.archive.layouts.layout import (
     SMALL_FILE_LIMIT_BYTES,
     ListedSegment,
@@ -16,11 +18,11 @@ from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 
 
-def get_listed(segment: ListedSegment, kind: SegmentFileKind, name: str) -> SegmentObject:
-    """The listed object of this kind; if it is missing, `OBJECT_MISSING` with `name`, the name that it would have."""
+def get_listed(segment: ListedSegment, kind: SegmentFileKind, find_name: Callable[[], str]) -> SegmentObject:
+    """The listed object of this kind; if it is missing, `OBJECT_MISSING` with the name that it would have."""
     listed = segment.find_object(kind)
     if listed is None:
-        raise ArchiveError(Reason.OBJECT_MISSING, "segment was listed without this file", object_name=name)
+        raise ArchiveError(Reason.OBJECT_MISSING, "segment was listed without this file", object_name=find_name())
     return listed
 
 

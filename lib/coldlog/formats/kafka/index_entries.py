@@ -74,6 +74,8 @@ class IndexFileFormat:
 
 def count_used_entries(entries: Entries) -> int:
     """The number of entries without the zero entries at the end."""
+    if not len(entries) or any(entries[-1].tolist()):
+        return len(entries)
     is_used = np.zeros(len(entries), dtype=np.bool_)
     for field in entries.dtype.names or ():
         is_used |= entries[field] != 0
@@ -89,11 +91,15 @@ def read_column(entries: Entries, field: str, *, added: int = 0) -> Int64Column:
 
 def find_out_of_range(column: Int64Column, minimum: int, maximum: int) -> int | None:
     """The first entry with a value outside the closed range."""
+    if not len(column):
+        return None
     return _find_first((column < minimum) | (column > maximum))
 
 
 def find_not_ascending(column: Int64Column, *, equal_allowed: bool = False) -> int | None:
     """The first entry that is not in ascending order."""
+    if len(column) < 2:
+        return None
     is_wrong = column[1:] < column[:-1] if equal_allowed else column[1:] <= column[:-1]
     before = _find_first(is_wrong)
     return None if before is None else before + 1

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from operator import lt
 
@@ -31,6 +32,7 @@ CHECKPOINT_VERSION = 0
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 _ENTRY_LINES = re.compile(rb"(?:[ \t\x0b\x0c]*+[0-9]{1,19}+[ \t\x0b\x0c]++[0-9]{1,19}+[ \t\x0b\x0c]*+(?:\r\n|\n|\r))*+")
 _SHOWN_BYTES = 60
+_KEPT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -56,7 +58,11 @@ class _Line:
 
 def read_leader_epoch_checkpoint(buffer: memoryview) -> LeaderEpochCheckpoint:
     """The lineage in a `.leader_epoch_checkpoint` file."""
-    text = bytes(buffer)
+    # Those of a partition's segments are alike.
+    return (_read_once if buffer.nbytes <= _KEPT_BYTES else _read)(bytes(buffer))
+
+
+def _read(text: bytes) -> LeaderEpochCheckpoint:
     lines = text.splitlines(keepends=True)
     if text and not text.endswith((b"\n", b"\r")):
         raise _refusal("leader epoch checkpoint is cut inside a line", len(text), "a newline", "the end of the file")
@@ -73,6 +79,9 @@ def read_leader_epoch_checkpoint(buffer: memoryview) -> LeaderEpochCheckpoint:
         found = f"{len(lines) - 2} entries"
         raise _refusal("leader epoch checkpoint has a wrong count", count.position, f"{entry_count} entries", found)
     return LeaderEpochCheckpoint(entries=tuple(_read_entries(lines)))
+
+
+_read_once = lru_cache(maxsize=64)(_read)
 
 
 def write_leader_epoch_checkpoint(checkpoint: LeaderEpochCheckpoint) -> bytes:

@@ -66,6 +66,10 @@ class TxnIndex:
 
 def read_txn_index(buffer: memoryview, *, base_offset: int) -> TxnIndex:
     """All entries of a `.txnindex` file; `base_offset` is the start offset of its segment."""
+    return _read_entries(buffer, base_offset) if buffer.nbytes else _EMPTY
+
+
+def _read_entries(buffer: memoryview, base_offset: int) -> TxnIndex:
     entries = _FORMAT.view_entries(buffer)
     _FORMAT.require_range("version", read_column(entries, "version"), TXN_INDEX_VERSION, TXN_INDEX_VERSION)
     index = TxnIndex(
@@ -98,3 +102,7 @@ def write_txn_index(index: TxnIndex) -> bytes:
     entries["last_offset"] = index.last_offsets
     entries["last_stable_offset"] = index.last_stable_offsets
     return entries.tobytes()
+
+
+_EMPTY = _read_entries(memoryview(b""), 0)
+"""Most segments have none."""
