@@ -175,7 +175,7 @@ def test_a_driver_that_imports_the_executors_package_finds_the_installed_files(b
     packed = bare.run_python("from coldlog.launch.executor_packages import package_zip; print(package_zip())").strip()
     assert Path(packed).is_relative_to(bare.home / "cache" / "coldlog")
     program = "import coldlog; from coldlog.runtime.installation import POM; print(coldlog.__file__, POM.is_file())"
-    assert bare.run_python(program, PYTHONPATH=packed) == f"{packed}/coldlog/__init__.py True\n"
+    assert bare.run_python(program, PYTHONPATH=packed) == f"{packed}/coldlog/__init__.pyc True\n"
 
 
 def test_workers_get_what_tasks_import_without_spark(with_everything: Installed) -> None:

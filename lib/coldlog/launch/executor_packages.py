@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import marshal
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 
 from coldlog.errors import UsageError
@@ -32,10 +34,12 @@ _EXTRA = re.compile(r"extra == ['\"]([^'\"]+)['\"]")
 
 
 def package_zip(directory: Path = EXECUTORS) -> Path:
-    """Pack `coldlog` as a .zip for `--py-files`."""
+    """Pack `coldlog` as a .zip for `--py-files`, with its bytecode: each worker would compile it again. A worker with
+    another Python does, and each compiles the modules of numba's functions: numba keeps their machine code by the file
+    that they are from, which bytecode does not know."""
     files = sorted(file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".sql", ".typed"))
     contents = [(file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in files]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(MAGIC_NUMBER)
     for name, content in contents:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
 
@@ -43,8 +47,16 @@ def package_zip(directory: Path = EXECUTORS) -> Path:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in contents:
                 archive.writestr(zipfile.ZipInfo(name), content)
+                if name.endswith(".py") and b"import numba" not in content:
+                    archive.writestr(zipfile.ZipInfo(f"{name}c"), _bytecode(name, content))
 
     return _made_once(directory / f"coldlog-{digest.hexdigest()[:16]}.zip", write)
+
+
+def _bytecode(name: str, content: bytes) -> bytes:
+    """Compile a module for `zipimport`, which is not to compare it with the source (PEP 552)."""
+    code = marshal.dumps(compile(content, name, "exec", dont_inherit=True, optimize=0))
+    return MAGIC_NUMBER + (1).to_bytes(4, "little") + source_hash(content) + code
 
 
 def packages_archive(directory: Path = EXECUTORS) -> Path:

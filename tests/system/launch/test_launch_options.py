@@ -73,7 +73,8 @@ def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path
     """Spark's own spark-submit puts this package before all others."""
     package = package_zip()
     program = (
-        "import coldlog; from coldlog.launch.executor_packages import package_zip; "
+        "import coldlog, coldlog.formats.kafka.record_batch; "
+        "from coldlog.launch.executor_packages import package_zip; "
         "from coldlog.runtime.installation import ROOT; "
         "print(coldlog.__file__, ROOT, package_zip(), sep='\\n')"
     )
@@ -85,4 +86,4 @@ def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert told == [f"{package}/coldlog/__init__.py", str(ROOT), str(package)]
+    assert told == [f"{package}/coldlog/__init__.pyc", str(ROOT), str(package)]
