@@ -19,13 +19,13 @@ from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayou
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds import build_tasks
-from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_of
 from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from noting_store import NotingStore
 from worlds.large_tables import as_large_tables
+from worlds.work_rows import works_of
 
 WINDOW_BYTES = 256 << 10
 OPTIONS = BuildOptions(
@@ -63,7 +63,6 @@ def test_a_segment_that_all_cores_decode_has_the_same_rows(
     layout = LocalTieredStorageLayout(store=NotingStore(root=root, uri=root, notes=str(notes)))
     (directory,) = layout.list_partition_directories().directories
     (segment,) = layout.list_segments(directory).segments
-    work = SegmentWork(segment=segment, log_modified_ms=0, count_from_offset=0, replaces_build_numbers=())
 
     def build(name: str) -> tuple[list[object], int]:
         """The rows and the outcome; and how many bytes of the log were read."""
@@ -73,7 +72,7 @@ def test_a_segment_that_all_cores_decode_has_the_same_rows(
         notes.unlink()
         place = IndexPlace(locations=locations, s3=S3Options(), build_number=1)
         with as_large_tables():
-            answers = build_tasks.run_build(spark, layout, OPTIONS, 1, [work], place)
+            answers = build_tasks.run_build(spark, layout, OPTIONS, 1, works_of([segment]), place)
         reads = [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
         files = {
             table: [Path(location) / file.path for file in files_of(table, answers)]
@@ -82,7 +81,7 @@ def test_a_segment_that_all_cores_decode_has_the_same_rows(
         rows = {
             table: pa.concat_tables(map(pq.read_table, paths)).to_pylist() for table, paths in files.items() if paths
         }
-        return [rows, outcomes_of(answers)], sum(read[2] for read in reads if read[0].endswith(".log"))
+        return [rows, outcomes_of(answers).to_pylist()], sum(read[2] for read in reads if read[0].endswith(".log"))
 
     size_bytes = layout.log_size_bytes(segment)
     alone, read_alone = build("alone")

@@ -111,7 +111,7 @@ def test_a_task_needs_the_memory_of_a_window_for_a_segment_of_any_size(
     task = _bounded_task(tmp_path, log, needed + SLACK_BYTES)
     answers = spark.range(0, 1, 1, 1).mapInArrow(task, schema=ANSWER_DDL).toArrow()
     written.log.unlink()
-    outcomes = outcomes_of(answers)
+    outcomes = outcomes_of(answers).to_pylist()
     assert [row["outcome"] for row in outcomes] == ["indexed"] * len(DEPTHS), outcomes
     assert [row["record_count"] for row in outcomes] == [log.record_count * count] * len(DEPTHS)
     stairs = [pq.read_metadata(tmp_path / file.path) for file in files_of(TIME_INDEX.name, answers)]

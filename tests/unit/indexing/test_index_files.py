@@ -92,7 +92,7 @@ def test_rows_of_damaged_segments_are_in_no_file_although_other_segments_have_th
     archive: Path, tmp_path: Path
 ) -> None:
     answers = index(archive, tmp_path)
-    outcomes = {row["partition"]: row["outcome"] for row in outcomes_of(answers)}
+    outcomes = {row["partition"]: row["outcome"] for row in outcomes_of(answers).to_pylist()}
     assert outcomes == {0: "indexed", 1: "quarantined", 2: "quarantined", 3: "indexed"}
     assert [len(files_of(table.name, answers)) for table in (OFFSET_INDEX, TIME_INDEX)] == [1, 1]
     require_good_rows(answers, tmp_path)
@@ -107,7 +107,7 @@ def test_rows_are_the_same_however_many_are_written_together(
     monkeypatch.setattr(index_files, "_MOST_SEGMENTS", most_segments)
     monkeypatch.setattr(index_files, "_OUTCOMES_AT_ONCE", 3)
     answers = index(archive, tmp_path)
-    assert [row["partition"] for row in outcomes_of(answers)] == [0, 1, 2, 3]
+    assert [row["partition"] for row in outcomes_of(answers).to_pylist()] == [0, 1, 2, 3]
     require_good_rows(answers, tmp_path)
 
 

@@ -174,7 +174,10 @@ def test_merge_of_any_rows_equals_that_of_a_map(seed: int, monkeypatch: pytest.M
         elif name in stored or not update:
             expected[name] = after
 
-    change, found, result = RowMerge(table=JOB_RUNS, rows=merged, update=update, remove=remove), set[Key](), list[Row]()
+    given: list[Row] | pa.Table = merged
+    if chance.random() < 0.5:
+        given = pa.Table.from_pylist(merged, schema=JOB_RUNS.arrow_schema.append(pa.field("is_gone", pa.bool_())))
+    change, found, result = RowMerge(table=JOB_RUNS, rows=given, update=update, remove=remove), set[Key](), list[Row]()
     for file in files:
         after_change, count = change.change(pa.Table.from_pylist(file, schema=JOB_RUNS.arrow_schema), found)
         kept = after_change.to_pylist()
@@ -199,14 +202,16 @@ def test_rows_with_lists_change_by_columns_as_one_by_one(seed: int, monkeypatch:
     stored = pa.Table.from_pylist([row(at) for at in range(30)], schema=SEGMENTS.arrow_schema)
     wanted = [row(at) for at in chance.sample(range(40), 25)]
     update = chance.choice([("objects",), ("segment_leader_epochs", "build_number"), ()])
-    change, results = RowMerge(table=SEGMENTS, rows=wanted, update=update), []
-    for most in (1_000, -1):
-        monkeypatch.setattr(row_edits, "_BY_COLUMNS", most)
-        found = set[Key]()
-        rows, count = change.change(stored, found)
-        results.append((sorted(rows.to_pylist(), key=lambda each: each["start_offset"]), count, found))
-    assert results[0] == results[1]
-    assert rows.schema == SEGMENTS.arrow_schema
+    results = []
+    for given in (wanted, pa.Table.from_pylist(wanted, schema=SEGMENTS.arrow_schema)):
+        change = RowMerge(table=SEGMENTS, rows=given, update=update)
+        for most in (1_000, -1):
+            monkeypatch.setattr(row_edits, "_BY_COLUMNS", most)
+            found = set[Key]()
+            rows, count = change.change(stored, found)
+            results.append((sorted(rows.to_pylist(), key=lambda each: each["start_offset"]), count, found))
+            assert rows.schema == SEGMENTS.arrow_schema
+    assert all(each == results[0] for each in results)
 
 
 def test_small_table_is_read_and_others_are_left_to_spark(runs: str) -> None:

@@ -15,21 +15,25 @@ segment still answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
-from coldlog.indexing.builds.build_plan import SegmentWork, plan_commits
+from coldlog.indexing.builds.build_plan import SegmentWorks, plan_commits
 from coldlog.indexing.builds.build_tasks import run_build
 from coldlog.indexing.builds.build_work import (
     BuildSurvey,
-    find_pending_work,
-    find_recount_work,
-    find_reported_work,
-    find_shallow_work,
+    iter_pending_work,
+    iter_recount_work,
+    iter_reported_work,
+    iter_shallow_work,
     survey_builds,
 )
 from coldlog.indexing.builds.index_files import (
@@ -56,8 +60,14 @@ PUBLISHED_COLUMNS = (*READ_COLUMNS, "index_status", "build_number", "superseded_
 BYTES_PER_CORE = 32 << 30
 """What a core reads in a minute at batch depth. A commit takes seconds, and has a segment or more for each core."""
 
-_Written = dict[tuple[object, ...], tuple[int, int, int]]
-"""Numbers of batches, records and stairs, by segment key."""
+_COUNTS = ("batch_count", "record_count", "stair_count")
+_WRITTEN = pa.schema(
+    [
+        *(SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in SEGMENTS.key),
+        *((name, pa.int64()) for name in _COUNTS),
+    ]
+)
+_MOST_REMEMBERED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,26 +132,26 @@ def build_indexes(
     found = survey_builds(warehouse)
     _remove_leftovers(warehouse, found)
     summary = BuildSummary(last_build_number=found.last_build_number)
-    pending = find_pending_work(
+    pending = iter_pending_work(
         warehouse,
         found,
         retry_quarantined=settings.retry_quarantined,
         decryption_key_ids=settings.decryption_key_ids,
         is_mirror=layout.is_mirror,
     )
-    indexed = _run_commits(warehouse, layout, settings, pending, summary, report)
+    written = _Written()
+    indexed = _run_commits(warehouse, layout, settings, pending, summary, written, report)
     # Segments that were reported as damaged say nothing about the share of bad ones.
     bad_count = summary.quarantined_count + summary.damaged_log_count
-    reported = _index_reported(warehouse, layout, settings, summary, report)
+    _index_reported(warehouse, layout, settings, summary, written, report)
     # A segment that is counted again is not one more that is damaged.
     damaged_log_count = summary.damaged_log_count
-    recount = find_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
-    recounted = _run_commits(warehouse, layout, settings, recount, summary, report)
-    summary.indexed_count, summary.recounted_count = len(indexed), len(recounted)
+    recount = iter_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
+    recounted = _run_commits(warehouse, layout, settings, recount, summary, written, report)
+    summary.indexed_count, summary.recounted_count = indexed.done, recounted.done
     summary.damaged_log_count = damaged_log_count
-    # If a segment was counted again, the rows of its first count are removed.
-    summary.batch_count, summary.record_count, summary.stair_count = _totals(indexed | reported | recounted)
-    _fail_if_too_bad(summary, bad_count, len(pending), settings.max_quarantined_share)
+    written.sum_up(summary)
+    _fail_if_too_bad(summary, bad_count, indexed.tried, settings.max_quarantined_share)
     return summary
 
 
@@ -150,9 +160,10 @@ def _index_reported(
     layout: ArchiveLayout,
     settings: BuildSettings,
     summary: BuildSummary,
+    written: _Written,
     report: Callable[[str], None],
-) -> _Written:
-    """Index the segments that lookups reported as damaged; return what was indexed.
+) -> None:
+    """Index the segments that lookups reported as damaged.
 
     Reports are removed at the end, unless a segment could not be read: those of segments with a new build are void.
     """
@@ -163,14 +174,12 @@ def _index_reported(
         if warehouse.partitions is None or (row["topic"], row["partition"]) in warehouse.partitions
     ]
     if not reports:
-        return {}
-    work = find_reported_work(warehouse, reports, is_mirror=layout.is_mirror)
+        return
+    work = iter_reported_work(warehouse, reports, is_mirror=layout.is_mirror)
     complete = replace(settings, options=replace(settings.options, depth=IndexDepth.RECORD))
-    indexed = _run_commits(warehouse, layout, complete, work, summary, report)
-    summary.reported_count = len(work)
+    summary.reported_count = _run_commits(warehouse, layout, complete, work, summary, written, report).tried
     if not summary.unreadable_count:
         clear_damage_reports(warehouse.uri, reports)
-    return indexed
 
 
 def deepen_indexes(
@@ -185,20 +194,47 @@ def deepen_indexes(
     found = survey_builds(warehouse)
     _remove_leftovers(warehouse, found)
     summary = BuildSummary(last_build_number=found.last_build_number)
-    work = find_shallow_work(warehouse, part, is_mirror=layout.is_mirror)
+    work = iter_shallow_work(warehouse, part, is_mirror=layout.is_mirror)
     deeper = replace(settings, options=replace(settings.options, depth=part.depth))
-    written = _run_commits(warehouse, layout, deeper, work, summary, report)
-    summary.indexed_count = len(written)
-    summary.batch_count, summary.record_count, summary.stair_count = _totals(written)
+    written = _Written()
+    indexed = _run_commits(warehouse, layout, deeper, work, summary, written, report)
+    summary.indexed_count = indexed.done
+    written.sum_up(summary)
     bad_count = summary.quarantined_count + summary.damaged_log_count
-    _fail_if_too_bad(summary, bad_count, len(work), settings.max_quarantined_share)
+    _fail_if_too_bad(summary, bad_count, indexed.tried, settings.max_quarantined_share)
     return summary
 
 
-def _totals(written: _Written) -> tuple[int, int, int]:
-    """Return how many batches, records and stairs were written."""
-    batches, records, stairs = (sum(counts[at] for counts in written.values()) for at in range(3))
-    return batches, records, stairs
+class _Done(NamedTuple):
+    """How many segments were tried, and how many of them are indexed."""
+
+    tried: int
+    done: int
+
+
+@dataclass(slots=True)
+class _Written:
+    """What was written of each segment. If one is counted again, the rows of its first count are removed, so the last
+    count is the one; behind `_MOST_REMEMBERED` segments both are."""
+
+    counts: pa.Table = field(default_factory=_WRITTEN.empty_table)
+
+    def add(self, indexed: pa.Table) -> None:
+        """Add outcomes of one commit. At sidecar depth nothing is counted."""
+        values = [*(indexed[name] for name in SEGMENTS.key), *(pc.fill_null(indexed[name], 0) for name in _COUNTS)]
+        self.counts = pa.concat_tables([self.counts, pa.table(values, schema=_WRITTEN)])
+        if len(self.counts) > _MOST_REMEMBERED:
+            self.counts = pa.Table.from_pylist([self._sums()], schema=_WRITTEN)
+
+    def sum_up(self, summary: BuildSummary) -> None:
+        """Set the sums."""
+        for name, value in self._sums().items():
+            setattr(summary, name, value)
+
+    def _sums(self) -> dict[str, int]:
+        of_last = [(name, "last") for name in _COUNTS]
+        last = self.counts.group_by(list(SEGMENTS.key), use_threads=False).aggregate(of_last)
+        return {name: pc.sum(last[f"{name}_last"]).as_py() or 0 for name in _COUNTS}
 
 
 def _remove_leftovers(warehouse: Warehouse, found: BuildSurvey) -> None:
@@ -216,22 +252,27 @@ def _run_commits(
     warehouse: Warehouse,
     layout: ArchiveLayout,
     settings: BuildSettings,
-    work: list[SegmentWork],
+    work: Iterable[SegmentWorks],
     summary: BuildSummary,
+    written: _Written,
     report: Callable[[str], None],
-) -> _Written:
-    """Run the commits; return what was indexed, by segment."""
-    written: _Written = {}
-    total_bytes, done_bytes = sum(each.log_bytes for each in work), 0
-    commits = plan_commits(work, _commit_bytes(warehouse, settings, total_bytes))
-    progress = Progress(total_bytes)
-    for number, commit in enumerate(commits, start=1):
-        if len(commits) > 1:
-            size = counted(len(commit), "segment")
-            report(f"commit {number} of {len(commits)}: {size}; {progress.text(done_bytes)}")
-        written |= _run_commit(warehouse, layout, settings, commit, summary)
-        done_bytes += sum(each.log_bytes for each in commit)
-    return written
+) -> _Done:
+    """Run the commits."""
+    tried = done = 0
+    for part in work:
+        total_bytes, done_bytes = part.total_bytes, 0
+        commits = plan_commits(part, _commit_bytes(warehouse, settings, total_bytes))
+        progress = Progress(total_bytes)
+        more = f" after {counted(tried, 'segment')}" if tried else ""
+        for number, commit in enumerate(commits, start=1):
+            if more or len(commits) > 1:
+                size = counted(len(commit), "segment")
+                report(f"commit {number} of {len(commits)}{more}: {size}; {progress.text(done_bytes)}")
+            indexed = _run_commit(warehouse, layout, settings, commit, summary)
+            written.add(indexed)
+            tried, done = tried + len(commit), done + len(indexed)
+            done_bytes += commit.total_bytes
+    return _Done(tried, done)
 
 
 def _commit_bytes(warehouse: Warehouse, settings: BuildSettings, total_bytes: int) -> int:
@@ -245,9 +286,10 @@ def _run_commit(
     warehouse: Warehouse,
     layout: ArchiveLayout,
     settings: BuildSettings,
-    commit: list[SegmentWork],
+    commit: SegmentWorks,
     summary: BuildSummary,
-) -> _Written:
+) -> pa.Table:
+    """Index the segments of one commit; return the outcomes of those that are indexed."""
     number = summary.last_build_number + 1
     place = IndexPlace(
         locations={table.name: warehouse.data_location(table) for table in INDEX_TABLES},
@@ -262,43 +304,42 @@ def _run_commit(
     for table in INDEX_TABLES:
         if files := files_of(table.name, answers):
             warehouse.add_files(table, files)
-    if any(row["outcome"] == OutcomeKind.INDEXED.value for row in outcomes):
-        _publish(warehouse, outcomes, number)
+    indexed, quarantined, unreadable = (
+        outcomes.filter(pc.equal(outcomes["outcome"], kind.value))
+        for kind in (OutcomeKind.INDEXED, OutcomeKind.QUARANTINED, OutcomeKind.UNREADABLE)
+    )
+    if len(indexed):
+        _publish(warehouse, indexed, number)
         summary.last_build_number = number
-    update_quarantine(warehouse, outcomes)
-    if any(row["replaces_build_numbers"] for row in outcomes):
+    bad = quarantined.to_pylist()
+    update_quarantine(warehouse, bad)
+    if pc.any(_has_any(outcomes["replaces_build_numbers"])).as_py():
         remove_superseded(warehouse)
-    return _add_to(summary, outcomes)
+    summary.damaged_log_count += len(indexed) - indexed["holes"].null_count
+    summary.log_bytes += pc.sum(indexed["log_bytes"]).as_py() or 0
+    summary.quarantined_count += len(bad)
+    for row in bad:
+        summary.reasons[row["reason"]] = summary.reasons.get(row["reason"], 0) + 1
+    summary.unreadable_count += len(unreadable)
+    summary.first_error = summary.first_error or "".join(unreadable["message"].slice(0, 1).to_pylist())
+    return indexed
 
 
-def _publish(warehouse: Warehouse, outcomes: list[dict[str, object]], number: int) -> None:
+def _publish(warehouse: Warehouse, indexed: pa.Table, number: int) -> None:
     """Make the one commit after which the rows count."""
-    rows = []
-    for row in outcomes:
-        if row["outcome"] == OutcomeKind.INDEXED.value:
-            status = {"index_status": IndexStatus.INDEXED.value, "build_number": number}
-            rows.append({**row, **status, "superseded_build_numbers": row["replaces_build_numbers"] or None})
-    warehouse.merge(SEGMENTS, rows, update=PUBLISHED_COLUMNS)
+    replaced, count = indexed["replaces_build_numbers"], len(indexed)
+    for name, values in (
+        ("index_status", pa.repeat(IndexStatus.INDEXED.value, count)),
+        ("build_number", pa.repeat(number, count)),
+        ("superseded_build_numbers", pc.if_else(_has_any(replaced), replaced, pa.scalar(None, replaced.type))),
+    ):
+        indexed = indexed.append_column(name, values)
+    warehouse.merge(SEGMENTS, indexed, update=PUBLISHED_COLUMNS)
 
 
-def _add_to(summary: BuildSummary, outcomes: list[dict[str, object]]) -> _Written:
-    written: _Written = {}
-    for row in outcomes:
-        kind = OutcomeKind(str(row["outcome"]))
-        if kind is OutcomeKind.INDEXED:
-            summary.damaged_log_count += row["holes"] is not None
-            summary.log_bytes += row["log_bytes"]  # type: ignore[operator]  # a row of `OUTCOME_SCHEMA`
-            # None at sidecar depth, which counts nothing.
-            counts = tuple(row[name] or 0 for name in ("batch_count", "record_count", "stair_count"))
-            written[tuple(row[name] for name in SEGMENTS.key)] = counts  # type: ignore[assignment]
-        elif kind is OutcomeKind.QUARANTINED:
-            summary.quarantined_count += 1
-            reason = str(row["reason"])
-            summary.reasons[reason] = summary.reasons.get(reason, 0) + 1
-        else:
-            summary.unreadable_count += 1
-            summary.first_error = summary.first_error or str(row["message"])
-    return written
+def _has_any(lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whether each list has elements; False for NULL."""
+    return pc.fill_null(pc.greater(pc.list_value_length(lists), 0), False)
 
 
 def _fail_if_too_bad(summary: BuildSummary, bad_count: int, tried_count: int, max_quarantined_share: float) -> None:

@@ -6,12 +6,38 @@ range. Commits and tasks are consecutive segments in this order, with about equa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
 from coldlog.index.leader_epoch_lineage import EpochStart
-from coldlog.tables.definitions.segments import listed_segment, required_integer
+from coldlog.tables.definitions.segments import SEGMENTS, listed_segment, required_integer
+
+WORK_COLUMNS = (
+    *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
+    "announced_size_bytes", "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs",
+)  # fmt: skip
+"""The columns of `segments` that a build needs."""
+ADDED_COLUMNS = ("count_from_offset", "is_last", "is_log_damaged")
+"""What `SegmentWork` says of them, beside these columns."""
+_OBJECTS = pa.list_(
+    pa.struct(
+        [
+            (each.name, pa.large_string() if each.type == pa.string() else each.type)
+            for each in SEGMENTS.arrow_schema.field("objects").type.value_type
+        ]
+    )
+)
+"""The names of 3 million segments take more than the 2 GiB that a column of usual strings may have."""
+_READ_AT_ONCE = 1_000
+_OPENING_COST_BYTES = 1 << 20
+"""The cost of opening a segment's files, as bytes that could be read in the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,38 +82,92 @@ class SegmentWork:
         )
 
 
-def plan_commits(work: Sequence[SegmentWork], max_bytes: int) -> list[list[SegmentWork]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentWorks:
+    """Segments to read, as columns: the object of a segment takes 4 KB, so it is made where the segment is read.
+
+    `rows` have `WORK_COLUMNS` and `ADDED_COLUMNS`, `log_bytes` the size of each log; 0: there is none.
+    """
+
+    rows: pa.Table
+    log_bytes: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(rows: pa.Table) -> SegmentWorks:
+        """Take the rows in the order of the table's key."""
+        wanted = rows.select((*WORK_COLUMNS, *ADDED_COLUMNS))
+        wanted = wanted.set_column(wanted.column_names.index("objects"), "objects", wanted["objects"].cast(_OBJECTS))
+        wanted = wanted.sort_by([(name, "ascending") for name in SEGMENTS.key])
+        return SegmentWorks(wanted, _log_bytes(wanted["objects"]))
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all logs."""
+        return int(self.log_bytes.sum())
+
+    def __len__(self) -> int:
+        return len(self.log_bytes)
+
+    def __iter__(self) -> Iterator[SegmentWork]:
+        for first in range(0, len(self), _READ_AT_ONCE):
+            yield from map(SegmentWork.from_row, self.rows.slice(first, _READ_AT_ONCE).to_pylist())
+
+    def packed(self) -> bytes:
+        """As bytes for a task: names of objects are long and alike."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+            stream.write_table(self.rows)
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
+
+    @staticmethod
+    def unpacked(content: bytes) -> SegmentWorks:
+        """Undo `packed`."""
+        rows = pa.ipc.open_stream(content).read_all()
+        return SegmentWorks(rows, _log_bytes(rows["objects"]))
+
+    def split(self, starts: Iterable[int]) -> list[SegmentWorks]:
+        """Divide them before the segments at these places, the first of which is 0 if there are segments."""
+        bounds = [*starts, len(self)]
+        return [
+            SegmentWorks(self.rows.slice(first, end - first), self.log_bytes[first:end])
+            for first, end in pairwise(bounds)
+        ]
+
+
+def plan_commits(work: SegmentWorks, max_bytes: int) -> list[SegmentWorks]:
     """Split `work` into runs of at most `max_bytes` of log; a larger segment becomes a run alone."""
-    commits: list[list[SegmentWork]] = []
-    room = 0
-    for segment in work:
-        if not commits or segment.log_bytes > room:
-            commits.append([])
+    starts, room = list[int](), 0
+    for place, size in enumerate(work.log_bytes.tolist()):
+        if not starts or size > room:
+            starts.append(place)
             room = max_bytes
-        commits[-1].append(segment)
-        room -= segment.log_bytes
-    return commits
+        room -= size
+    return work.split(starts)
 
 
-def plan_tasks(work: Sequence[SegmentWork], task_count: int) -> list[list[SegmentWork]]:
+def plan_tasks(work: SegmentWorks, task_count: int) -> list[SegmentWorks]:
     """Split `work` into at most `task_count` runs of about equal bytes; no run is empty."""
-    total = sum(_cost(each) for each in work)
-    tasks: list[list[SegmentWork]] = []
-    done = 0
-    for segment in work:
-        if not tasks or done * task_count >= total * len(tasks):
-            tasks.append([])
-        tasks[-1].append(segment)
-        done += _cost(segment)
-    return tasks
+    costs = [size + _OPENING_COST_BYTES for size in work.log_bytes.tolist()]
+    total, starts, done = sum(costs), list[int](), 0
+    for place, cost in enumerate(costs):
+        if not starts or done * task_count >= total * len(starts):
+            starts.append(place)
+        done += cost
+    return work.split(starts)
 
 
-_OPENING_COST_BYTES = 1 << 20
-"""The cost of opening a segment's files, as bytes that could be read in the same time."""
-
-
-def _cost(work: SegmentWork) -> int:
-    return work.log_bytes + _OPENING_COST_BYTES
+def _log_bytes(objects: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return the size of the log among the objects of each segment."""
+    found = np.zeros(len(objects), dtype=np.int64)
+    first = 0
+    for chunk in objects.chunks:
+        listed, owners = chunk.flatten(), pc.list_parent_indices(chunk).to_numpy()
+        is_log = pc.equal(pc.struct_field(listed, "kind"), SegmentFileKind.LOG.value)
+        sizes = pc.struct_field(listed, "size_bytes").filter(is_log)
+        found[first + owners[np.flatnonzero(is_log)]] = sizes.to_numpy()
+        first += len(chunk)
+    return found
 
 
 def _build_numbers(row: dict[str, object]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.indexing.builds.build_plan import SegmentWork, plan_tasks
+from coldlog.indexing.builds.build_plan import SegmentWorks, plan_tasks
 from coldlog.indexing.builds.index_files import ANSWER_DDL, ANSWER_SCHEMA, IndexPlace, write_index_files
 from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.runtime.spark.spark_failures import error_of_a_worker
@@ -31,11 +31,11 @@ def run_build(
     layout: ArchiveLayout,
     options: BuildOptions,
     tasks_per_core: int,
-    commit: list[SegmentWork],
+    commit: SegmentWorks,
     place: IndexPlace,
 ) -> pa.Table:
     """Return the answers of `write_index_files` for the segments of one commit."""
-    is_little = len(commit) <= MOST_SEGMENTS_HERE and sum(each.log_bytes for each in commit) <= MOST_BYTES_HERE
+    is_little = len(commit) <= MOST_SEGMENTS_HERE and commit.total_bytes <= MOST_BYTES_HERE
     if is_little and str(spark.conf.get("spark.master")).startswith("local"):
         pieces = build_segments(layout, commit, options)
         answers = list(write_index_files(pieces, place, partial(take_throttled, layout)))
@@ -43,7 +43,7 @@ def run_build(
     cores = spark.sparkContext.defaultParallelism
     options = replace(
         options,
-        bytes_per_thread=max(_LEAST_BYTES_PER_THREAD, sum(each.log_bytes for each in commit) // cores),
+        bytes_per_thread=max(_LEAST_BYTES_PER_THREAD, commit.total_bytes // cores),
         most_threads=_cores_of_a_process(spark),
     )
     return _run_tasks(spark, layout, options, plan_tasks(commit, cores * tasks_per_core), place)
@@ -60,16 +60,16 @@ def _run_tasks(
     spark: SparkSession,
     layout: ArchiveLayout,
     options: BuildOptions,
-    tasks: list[list[SegmentWork]],
+    tasks: list[SegmentWorks],
     place: IndexPlace,
 ) -> pa.Table:
-    shipped = spark.sparkContext.broadcast((layout, tasks, options, place))
+    shipped = spark.sparkContext.broadcast((layout, [task.packed() for task in tasks], options, place))
 
     def build_tasks(batches):  # type: ignore[no-untyped-def]  # pyspark pickles it; its signature is Spark's
         layout, tasks, options, place = shipped.value
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                pieces = build_segments(layout, tasks[task], options)
+                pieces = build_segments(layout, SegmentWorks.unpacked(tasks[task]), options)
                 yield from write_index_files(pieces, place, partial(take_throttled, layout))
 
     answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)

@@ -2,13 +2,14 @@
 
 One query over `segments` surveys the work (`survey_builds`), and a second one reads the pending segments, if there are
 any. The serving plan gives the segments that contain a log start offset. The result has all values of a segment's row
-that the build needs.
+that the build needs. Of a large table, partitions with at most `MOST_AT_ONCE` segments are read at a time, so that the
+memory of the driver does not grow with the archive.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -16,8 +17,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.errors import Reason
-from coldlog.indexing.builds.build_plan import SegmentWork
-from coldlog.indexing.builds.pending_here import WORK_COLUMNS, find_pending_here, find_work_here
+from coldlog.indexing.builds.build_plan import WORK_COLUMNS, SegmentWorks
+from coldlog.indexing.builds.pending_here import find_pending_here, find_work_here
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
@@ -28,6 +29,8 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Key, Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
+MOST_AT_ONCE = 500_000
+"""Their rows take half a gigabyte, and their outcomes as much. Spark's driver refuses results above 1 GiB."""
 _SURVEYED_COLUMNS = ("build_number", "index_status", "damaged_files", "superseded_build_numbers")
 _OLDER_RULE = re.compile("last offset -?[0-9]+ at byte [0-9]+")
 _EARLIEST_MS, _LATEST_MS = -(1 << 63), (1 << 63) - 1
@@ -84,15 +87,15 @@ def _is_log_damaged() -> Column:
     return is_lost | has_holes
 
 
-def find_pending_work(
+def iter_pending_work(
     warehouse: Warehouse,
     found: BuildSurvey,
     *,
     retry_quarantined: bool,
     decryption_key_ids: frozenset[str],
     is_mirror: bool,
-) -> list[SegmentWork]:
-    """Find the segments to index: pending ones and some in quarantine.
+) -> Iterator[SegmentWorks]:
+    """Yield the segments to index: pending ones and some in quarantine.
 
     With `retry_quarantined`, all segments in quarantine are read again, and all whose index files were damaged. Without
     it, only segments in quarantine whose reason may no longer apply are read again. A segment is counted from the log
@@ -102,10 +105,11 @@ def find_pending_work(
     if found.retriable_count and not retry_quarantined:
         retried = _find_void_reasons(warehouse, decryption_key_ids)
     if not (found.pending_count or retried or (retry_quarantined and found.retriable_count)):
-        return []
+        return
     few = find_pending_here(warehouse, retried, retry_quarantined=retry_quarantined, is_mirror=is_mirror)
     if few is not None:
-        return few
+        yield few
+        return
     is_wanted = F.col("index_status") == IndexStatus.PENDING.value
     segments = warehouse.read(SEGMENTS)
     if retry_quarantined:
@@ -123,7 +127,7 @@ def find_pending_work(
     counted = segments.join(F.broadcast(warehouse.read(LOG_START_OFFSETS)), ["topic", "partition"], "left").withColumn(
         "count_from_offset", F.when(holds_log_start, F.col("log_start_offset")).otherwise(F.col("start_offset"))
     )
-    return _work_of(counted.where(is_wanted))
+    yield from _iter_work(counted.where(is_wanted), found.pending_count + found.retriable_count)
 
 
 def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> frozenset[Key]:
@@ -142,42 +146,43 @@ def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> frozens
     return frozenset(key_of(QUARANTINE, row) for row in rows if is_void(row))
 
 
-def find_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> list[SegmentWork]:
-    """Find indexed segments that serve from another offset than the one that they were counted from.
+def iter_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> Iterator[SegmentWorks]:
+    """Yield indexed segments that serve from another offset than the one that they were counted from.
 
     `plan` is made again, and forgotten if there are such segments.
     """
     plan.forget()
-    if not plan.totals.uncounted_segment_count:
-        return []
+    count = plan.totals.uncounted_segment_count
+    if not count:
+        return
     uncounted = plan.uncounted_segments()
     if not isinstance(uncounted, DataFrame):
         from_offsets = {key_of(SEGMENTS, row): row["must_count_from"] for row in uncounted}
         few = find_work_here(warehouse, from_offsets, is_mirror=is_mirror)
         if few is not None:
             plan.forget()
-            return few
+            yield few
+            return
     counted_from = plan.uncounted_frame().withColumnRenamed("must_count_from", "count_from_offset")
     segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
-    work = _work_of(segments.join(counted_from, list(SEGMENTS.key), "inner"))
+    yield from _iter_work(segments.join(counted_from, list(SEGMENTS.key), "inner"), count)
     plan.forget()
-    return work
 
 
-def find_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirror: bool) -> list[SegmentWork]:
-    """Find the segments of reports of damage that still have the build that was reported."""
+def iter_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirror: bool) -> Iterator[SegmentWorks]:
+    """Yield the segments of reports of damage that still have the build that was reported."""
     if not reports:
-        return []
+        return
     key = [*SEGMENTS.key, "build_number"]
     reported = warehouse.local(DAMAGE_REPORTS, [dict(row) for row in reports]).select(*key)
     segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     is_readable = (F.col("index_status") == IndexStatus.INDEXED.value) & F.col("is_listed")
     found = segments.where(is_readable).join(F.broadcast(reported), key, "left_semi")
-    return _work_of(found.withColumn("count_from_offset", _counted_from()))
+    yield from _iter_work(found.withColumn("count_from_offset", _counted_from()), len(reports))
 
 
-def find_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bool) -> list[SegmentWork]:
-    """Find the segments of the part. Each is counted from the same offset as before."""
+def iter_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bool) -> Iterator[SegmentWorks]:
+    """Yield the segments of the part. Each is counted from the same offset as before."""
     depths = list(IndexDepth)
     lesser = [each.value for each in depths[: depths.index(part.depth)]]
     segments = warehouse.read(SEGMENTS).withColumn("is_last", _is_last() if is_mirror else F.lit(False))
@@ -187,8 +192,11 @@ def find_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bo
         is_wanted = is_wanted & (F.coalesce("max_timestamp_ms", F.lit(_LATEST_MS)) >= part.from_timestamp_ms)
     if part.to_timestamp_ms is not None:
         is_wanted = is_wanted & (F.coalesce("min_timestamp_ms", F.lit(_EARLIEST_MS)) <= part.to_timestamp_ms)
-    work = _work_of(segments.where(is_wanted).withColumn("count_from_offset", _counted_from()))
-    return [each for each in work if any(fnmatchcase(each.segment.topic, pattern) for pattern in part.topics)]
+    shallow = segments.where(is_wanted)
+    known = (row["topic"] for row in shallow.select("topic").distinct().collect())
+    topics = [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in part.topics)]
+    wanted = shallow.where(F.col("topic").isin(topics))
+    yield from _iter_work(wanted.withColumn("count_from_offset", _counted_from()))
 
 
 def _counted_from() -> Column:
@@ -204,8 +212,36 @@ def _is_last() -> Column:
     return F.coalesce(F.col("start_offset") == last_start, F.lit(False))
 
 
-def _work_of(segments: DataFrame) -> list[SegmentWork]:
+def _iter_work(segments: DataFrame, at_most: int | None = None) -> Iterator[SegmentWorks]:
+    """Yield the segments, of some partitions at a time, as they were at first: what is built meanwhile is not seen.
+
+    `at_most`: there are no more; None: not known."""
     columns = (*WORK_COLUMNS, "count_from_offset", "is_last")
-    rows = segments.select(*columns, _is_log_damaged().alias("is_log_damaged")).toArrow()
-    ordered = rows.sort_by([(name, "ascending") for name in SEGMENTS.key])
-    return [SegmentWork.from_row(row) for row in ordered.to_pylist()]
+    wanted = segments.select(*columns, _is_log_damaged().alias("is_log_damaged"))
+    if at_most is not None and at_most <= MOST_AT_ONCE:
+        yield SegmentWorks.of(wanted.toArrow())
+        return
+    counts = wanted.groupBy("topic", "partition").count().orderBy("topic", "partition").toArrow().to_pylist()
+    for first, last in _rounds([row["count"] for row in counts]):
+        low, high = ((counts[at]["topic"], counts[at]["partition"]) for at in (first, last))
+        topic, place = F.col("topic"), F.struct("topic", "partition")
+        # By the topic, files are skipped.
+        here = topic.between(low[0], high[0]) & place.between(_place(low), _place(high))
+        yield SegmentWorks.of(wanted.where(here).toArrow())
+
+
+def _rounds(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Divide partitions with so many segments into runs of at most `MOST_AT_ONCE`; return the first and the last place
+    of each. A larger partition is a run alone."""
+    rounds, room = list[tuple[int, int]](), 0
+    for at, count in enumerate(counts):
+        if not rounds or count > room:
+            rounds.append((at, at))
+            room = MOST_AT_ONCE
+        rounds[-1] = (rounds[-1][0], at)
+        room -= count
+    return rounds
+
+
+def _place(partition: tuple[str, int]) -> Column:
+    return F.struct(F.lit(partition[0]).alias("topic"), F.lit(partition[1]).alias("partition"))

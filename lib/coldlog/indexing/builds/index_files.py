@@ -202,10 +202,9 @@ def outcome_rows(outcomes: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array(outcomes, pa.struct(list(OUTCOME_SCHEMA))))
 
 
-def outcomes_of(answers: pa.Table) -> list[dict[str, object]]:
-    """Read the outcome of each segment from the tasks' answers."""
-    outcomes: list[dict[str, object]] = _read(OUTCOME_SCHEMA, _OUTCOME, answers).to_pylist()
-    return outcomes
+def outcomes_of(answers: pa.Table) -> pa.Table:
+    """Read the outcome of each segment, a row of `OUTCOME_SCHEMA`, from the tasks' answers."""
+    return _read(OUTCOME_SCHEMA, _OUTCOME, answers)
 
 
 def files_of(table_name: str, answers: pa.Table) -> list[DataFile]:

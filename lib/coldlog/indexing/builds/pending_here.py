@@ -12,24 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.indexing.builds.build_plan import SegmentWork
+from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, SegmentWorks
 from coldlog.model.states import IndexStatus
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Key, Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
-WORK_COLUMNS = (
-    *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
-    "announced_size_bytes", "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs",
-)  # fmt: skip
 _INCARNATION = ("topic", "partition", "topic_id")
 _SELECTED_BY = ("index_status", "damaged_files", "holes", "is_listed")
 
 
 def find_pending_here(
     warehouse: Warehouse, retried: Collection[Key], *, retry_quarantined: bool, is_mirror: bool
-) -> list[SegmentWork] | None:
+) -> SegmentWorks | None:
     """Find pending segments, and those with a damaged file whose key is in `retried`, or all with
     `retry_quarantined`; None if the table is too large."""
     segments = warehouse.small_table(SEGMENTS, (*WORK_COLUMNS, *_SELECTED_BY))
@@ -55,9 +51,7 @@ def find_pending_here(
     return _work(segments, from_offsets, is_mirror=is_mirror)
 
 
-def find_work_here(
-    warehouse: Warehouse, from_offsets: Mapping[Key, int], *, is_mirror: bool
-) -> list[SegmentWork] | None:
+def find_work_here(warehouse: Warehouse, from_offsets: Mapping[Key, int], *, is_mirror: bool) -> SegmentWorks | None:
     """Find the segments of these keys, to be counted from these offsets; None if the table is too large."""
     segments = warehouse.small_table(SEGMENTS, (*WORK_COLUMNS, *_SELECTED_BY))
     if segments is None:
@@ -67,15 +61,17 @@ def find_work_here(
     return _work(segments, places, is_mirror=is_mirror)
 
 
-def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: bool) -> list[SegmentWork]:
-    """Make the work of the segments at these places, in the order of the keys."""
-    last_starts = _last_starts(segments) if is_mirror and from_offsets else {}
-    rows = segments.take(pa.array(list(from_offsets), pa.int64())).to_pylist()
-    for from_offset, row in zip(from_offsets.values(), rows, strict=True):
-        row["count_from_offset"] = from_offset
-        row["is_last"] = last_starts.get(_directory(row)) == row["start_offset"]
-        row["is_log_damaged"] = _is_log_damaged(row)
-    return list(map(SegmentWork.from_row, sorted(rows, key=lambda row: key_of(SEGMENTS, row))))
+def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: bool) -> SegmentWorks:
+    """Make the work of the segments at these places."""
+    rows = segments.take(pa.array(list(from_offsets), pa.int64()))
+    is_last = [False] * len(rows)
+    if is_mirror and from_offsets:
+        last_starts = _last_starts(segments)
+        is_last = [last_starts.get(_directory(row)) == row["start_offset"] for row in rows.to_pylist()]
+    added = pa.array(list(from_offsets.values()), pa.int64()), pa.array(is_last, pa.bool_()), _is_log_damaged(rows)
+    for name, values in zip(ADDED_COLUMNS, added, strict=True):
+        rows = rows.append_column(name, values)
+    return SegmentWorks.of(rows)
 
 
 def _next_starts(segments: pa.Table) -> dict[int, int]:
@@ -104,8 +100,8 @@ def _directory(row: Row) -> Key:
     return row["topic"], row["partition"], row["topic_id"], None if name is None else name[0] or name[2]
 
 
-def _is_log_damaged(row: Row) -> bool:
-    """Whether the log was read and found damaged. Of segments in quarantine, one that had an index before."""
-    if row["index_status"] == IndexStatus.QUARANTINED.value:
-        return row["build_number"] is not None
-    return row["index_status"] == IndexStatus.INDEXED.value and row["holes"] is not None
+def _is_log_damaged(rows: pa.Table) -> pa.ChunkedArray:
+    """Whether logs were read and found damaged. Of segments in quarantine, those that had an index before."""
+    status = rows["index_status"]
+    is_lost = pc.and_(pc.equal(status, IndexStatus.QUARANTINED.value), pc.is_valid(rows["build_number"]))
+    return pc.or_(is_lost, pc.and_(pc.equal(status, IndexStatus.INDEXED.value), pc.is_valid(rows["holes"])))

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pyspark.sql import functions as F
 
-from coldlog.indexing.builds.segment_build import OutcomeKind
 from coldlog.model.states import IndexStatus
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -19,9 +18,9 @@ _FACTS = ("topic", "partition", "topic_id", "start_offset", "segment_id", "reaso
 _PLACES = ("position", "expected", "found")
 
 
-def update_quarantine(warehouse: Warehouse, outcomes: Sequence[Row]) -> None:
-    """Add the segments that could not be read, also to `segments`; remove those that are no longer in quarantine."""
-    bad = [row for row in outcomes if row["outcome"] == OutcomeKind.QUARANTINED.value]
+def update_quarantine(warehouse: Warehouse, bad: Sequence[Row]) -> None:
+    """Add the segments that could not be read (rows of `OUTCOME_SCHEMA`), also to `segments`; remove those that are no
+    longer in quarantine."""
     stored = warehouse.small_rows(QUARANTINE, (*QUARANTINE.key, "first_seen_ms", "attempt_count"))
     if bad:
         known = {key_of(QUARANTINE, row): row for row in stored}

@@ -18,7 +18,7 @@ whole batch follows (archive.log_windows has the rule). So its log is read twice
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -145,7 +145,7 @@ class Dropped:
 BuiltPart = IndexPart | Dropped | Outcome
 
 
-def build_segments(layout: ArchiveLayout, works: list[SegmentWork], options: BuildOptions) -> Iterator[BuiltPart]:
+def build_segments(layout: ArchiveLayout, works: Iterable[SegmentWork], options: BuildOptions) -> Iterator[BuiltPart]:
     """Yield the parts of the index of every segment of `works`, each segment's outcome last."""
     earlier = EarlierSegments(layout=layout, limits=options.limits, window_bytes=options.window_bytes)
     for work in works:

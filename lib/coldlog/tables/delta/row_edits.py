@@ -7,7 +7,7 @@ another writer makes the next version first.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -73,7 +73,8 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMerge:
-    """Rows by key: those that are stored are updated, the others are added.
+    """Rows by key: those that are stored are updated, the others are added. They may be a table with the columns that
+    are needed: many rows are better given as columns.
 
     `update` names the columns to update; then nothing is added. Without it all columns are written. `remove` names a
     field of `rows`: where it is true, the stored row is removed. Keys must not repeat. A stored row that has these
@@ -81,10 +82,11 @@ class RowMerge:
     """
 
     table: TableDefinition
-    rows: Sequence[Row]
+    rows: Sequence[Row] | pa.Table
     update: Sequence[str] = ()
     remove: str = ""
-    _by_key: dict[Key, Row] = field(init=False, repr=False)
+    _by_key: dict[Key, int] = field(init=False, repr=False)
+    """The place of each row."""
     _ranges: dict[str, tuple[Any, Any]] = field(init=False, repr=False)
 
     most_read_rows: ClassVar[float] = 150_000
@@ -102,10 +104,15 @@ class RowMerge:
         return _partitions_of(self.table.key, self._by_key)
 
     def __post_init__(self) -> None:
-        by_key = {key_of(self.table, row): row for row in self.rows}
+        by_key = {key: at for at, key in enumerate(self._iter_keys())}
         ranges = {name: _range_of([key[at] for key in by_key]) for at, name in enumerate(self.table.key)}
         object.__setattr__(self, "_by_key", by_key)
         object.__setattr__(self, "_ranges", ranges)
+
+    def _iter_keys(self) -> Iterator[Key]:
+        if isinstance(self.rows, pa.Table):
+            return zip(*(self.rows[name].to_pylist() for name in self.table.key), strict=True)
+        return (key_of(self.table, row) for row in self.rows)
 
     def may_match(self, file: Row) -> bool:
         """As `RowChange.may_match`, by the ranges of all keys."""
@@ -127,8 +134,7 @@ class RowMerge:
             return self._change_by_columns(stored, places)
         before = stored.take(pa.array(places.values(), pa.int64())).to_pylist()
         changed, touched = list[Row](), set[int]()
-        for row, (key, at) in zip(before, places.items(), strict=True):
-            wanted = self._by_key[key]
+        for row, at, wanted in zip(before, places.values(), self._rows_of(places), strict=True):
             after = row | {name: wanted.get(name) for name in self.update or self.table.column_names}
             is_removed = bool(self.remove and wanted[self.remove])
             if is_removed or after != row:
@@ -140,9 +146,19 @@ class RowMerge:
     def _change_by_columns(self, stored: pa.Table, places: Mapping[Key, int]) -> tuple[pa.Table, int]:
         """As `change`, of many stored rows: a row as a dict takes some 10 KB."""
         names = [*(self.update or self.table.column_names)]
-        rows, at = [self._by_key[key] for key in places], np.fromiter(places.values(), np.int64, len(places))
-        wanted = pa.Table.from_pylist(rows, schema=pa.schema([stored.schema.field(name) for name in names]))
-        removed = np.array([bool(self.remove and row[self.remove]) for row in rows], dtype=np.bool_)
+        at = np.fromiter(places.values(), np.int64, len(places))
+        schema = pa.schema([stored.schema.field(name) for name in names])
+        removed = np.zeros(len(places), dtype=np.bool_)
+        if isinstance(self.rows, pa.Table):
+            rows = self.rows.take(pa.array([self._by_key[key] for key in places], pa.int64()))
+            wanted = rows.select(names).cast(schema).combine_chunks()
+            if self.remove:
+                removed = pc.fill_null(rows[self.remove], False).to_numpy()
+        else:
+            listed = self._rows_of(places)
+            wanted = pa.Table.from_pylist(listed, schema=schema)
+            if self.remove:
+                removed = np.array([bool(row[self.remove]) for row in listed], dtype=np.bool_)
         touched = removed | _differing(stored.select(names).take(pa.array(at)), wanted)
         own = np.arange(stored.num_rows)
         # The wanted rows are behind the stored ones.
@@ -158,11 +174,19 @@ class RowMerge:
         ]
         return pa.table(columns, schema=stored.schema), int(touched.sum())
 
+    def _rows_of(self, keys: Iterable[Key]) -> list[Row]:
+        """Return the rows with these keys."""
+        places = [self._by_key[key] for key in keys]
+        if isinstance(self.rows, pa.Table):
+            rows: list[Row] = self.rows.take(pa.array(places, pa.int64())).to_pylist()
+            return rows
+        return [self.rows[at] for at in places]
+
     def rows_to_add(self, found: set[Key]) -> list[Row]:
         """Return the rows whose keys are not among those `found` in all files."""
         if self.update:
             return []
-        new = (row for key, row in self._by_key.items() if key not in found)
+        new = self._rows_of(key for key in self._by_key if key not in found)
         return [
             {name: row.get(name) for name in self.table.column_names}
             for row in new

@@ -223,7 +223,9 @@ class Warehouse(WarehouseReads):
             raise
 
     @staticmethod
-    def _few(rows: DataFrame | Sequence[Row], names: Sequence[str], count: int | None) -> Sequence[Row] | None:
+    def _few(
+        rows: DataFrame | pa.Table | Sequence[Row], names: Sequence[str], count: int | None
+    ) -> pa.Table | Sequence[Row] | None:
         """Return rows that are few enough to be written without Spark; None if they are not, or may not be."""
         if isinstance(rows, DataFrame):
             is_few = count is not None and count <= warehouse_reads.FEW_ROWS
@@ -260,7 +262,7 @@ class Warehouse(WarehouseReads):
     def merge(
         self,
         table: TableDefinition,
-        rows: DataFrame | Sequence[Row],
+        rows: DataFrame | pa.Table | Sequence[Row],
         *,
         update: tuple[str, ...] = (),
         remove: str = "",
@@ -278,12 +280,14 @@ class Warehouse(WarehouseReads):
         few = self._few(rows, [*names, *([remove] if remove else [])], count)
         if few is not None:
             change = RowMerge(table=table, rows=few, update=update, remove=remove)
-            if not few or self.change_rows(table, change) is not None:
+            if not len(few) or self.change_rows(table, change) is not None:
                 return
         if not isinstance(rows, DataFrame):
             fields = [table.arrow_schema.field(name) for name in names]
             fields += [pa.field(remove, pa.bool_())] if remove else []
-            rows = frame_of(self.spark, pa.Table.from_pylist(list(rows), schema=pa.schema(fields)))
+            if not isinstance(rows, pa.Table):
+                rows = pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
+            rows = frame_of(self.spark, rows.select([field.name for field in fields]).cast(pa.schema(fields)))
         if self.is_known_empty(table):
             if not update:
                 self.append(table, rows.where(~F.col(remove)) if remove else rows)
