@@ -17,7 +17,7 @@ from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
-from coldlog.indexing.builds import build
+from coldlog.indexing.builds import build, build_work
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
 from coldlog.indexing.scan.log_starts import merge_log_start_offsets
@@ -129,6 +129,41 @@ def test_a_commit_has_bytes_for_each_core_unless_a_setting_says_how_many(
     layout = open_archive(str(archive), LAYOUT)
     scan_segments(warehouse, layout)
     assert build_indexes(warehouse, layout, build_settings(max_bytes_per_commit=most)).last_build_number == commits
+
+
+def test_a_build_in_parts_indexes_each_segment_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "archive"
+    segments = {
+        TopicPartition(topic="t", partition=at): [_segment(8 * number) for number in range(count)]
+        for at, count in enumerate((2, 4, 1, 1))
+    }
+    written = write_archive(archive, segments)
+    written[3].log.write_bytes(b"")
+    layout = open_archive(str(archive), LAYOUT)
+    faulty = FaultyLayout(layout=layout, unanswered_segment_ids=frozenset({written[7].segment_id}))
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    scan_segments(warehouse, layout)
+    monkeypatch.setattr(build_work, "find_pending_here", lambda *_, **__: None)  # as if the table were large
+    monkeypatch.setattr(build_work, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(build, "_MOST_REMEMBERED", 3)
+    told = list[str]()
+    with pytest.raises(RetriableError, match="^1 of 8 segments could not be read"):
+        build_indexes(warehouse, faulty, build_settings(), told.append)
+    assert [line.partition(";")[0] for line in told] == [
+        "commit 1 of 1 after 2 segments: 4 segments",
+        "commit 1 of 1 after 6 segments: 2 segments",
+    ]
+    assert [status for _, status in sorted(_status(warehouse).items())] == [
+        *["indexed"] * 3,
+        "quarantined",
+        *["indexed"] * 3,
+        "pending",
+    ]
+    summary = build_indexes(warehouse, layout, build_settings())
+    assert (summary.last_build_number, summary.indexed_count, summary.batch_count) == (4, 1, 4)
 
 
 @pytest.mark.parametrize("depth", IndexDepth)
