@@ -13,6 +13,7 @@ has every transaction that a segment ends and does not begin, if the one log con
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,7 +38,7 @@ from coldlog.index.open_transactions import OpenTransactions
 
 FARTHEST = 8
 _LISTED_BY_NAME = 4
-"""Of a directory, the segments before so many are listed by name. Before one more, it is listed whole."""
+"""So often a directory is listed by name; after that, it is listed whole."""
 _DIGITS = *range(4, 19, 2), 19
 """How many of the last digits of an offset vary among the names that are listed. The greatest offset has 19."""
 
@@ -76,9 +77,9 @@ class EarlierSegments:
     limits: DecodeLimits
     window_bytes: int
     _directory: PartitionDirectory | None = field(default=None, init=False)
-    _asked: int = field(default=0, init=False)
-    """How often the segments of `_directory` were asked for."""
-    _listed: tuple[ListedSegment, ...] | None = field(default=None, init=False)
+    _listings: int = field(default=0, init=False)
+    """How often `_directory` was listed."""
+    _known: _Known | None = field(default=None, init=False)
 
     def before(self, segment: ListedSegment) -> list[ListedSegment]:
         """The last `FARTHEST` + 1 that start before it, in order."""
@@ -90,14 +91,21 @@ class EarlierSegments:
             partition=segment.partition,
         )
         if directory != self._directory:
-            self._directory, self._asked, self._listed = directory, 0, None
-        self._asked += 1
-        lists_by_name = _unwrapped(self.layout)
-        if self._asked <= _LISTED_BY_NAME and isinstance(lists_by_name, ListsByName):
-            return _list_before(lists_by_name, directory, segment.start_offset)
-        if self._listed is None:
-            self._listed = tuple(self.layout.list_segments(directory).segments)
-        return _last_before(self._listed, segment.start_offset)
+            self._directory, self._listings, self._known = directory, 0, None
+        found = None if self._known is None else self._known.before(segment.start_offset)
+        if found is None:
+            self._known = known = self._list(directory, segment.start_offset)
+            self._listings += 1
+            found = known.last_before(segment.start_offset)
+        return found
+
+    def _list(self, directory: PartitionDirectory, start_offset: int) -> _Known:
+        layout = self.layout
+        while isinstance(layout, WrappedLayout):  # it lists as the layout within, and only reads in another way
+            layout = layout.layout
+        if self._listings < _LISTED_BY_NAME and isinstance(layout, ListsByName):
+            return _list_before(layout, directory, start_offset)
+        return _Known(self.layout.list_segments(directory).segments)
 
     def iter_headers(self, segment: ListedSegment) -> Iterator[BatchHeaders]:
         """Iterate over the headers of a log, window by window; damaged batches raise `ArchiveError`."""
@@ -112,28 +120,38 @@ class EarlierSegments:
             yield headers
 
 
-def _unwrapped(layout: ArchiveLayout) -> ArchiveLayout:
-    """The layout that lists: the others only read in another way."""
-    while isinstance(layout, WrappedLayout):
-        layout = layout.layout
-    return layout
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Segments of a directory, in order: all that start from offset `first` on and before `end`."""
+
+    segments: Sequence[ListedSegment]
+    first: int = 0
+    end: int = 1 << 63
+
+    def before(self, start_offset: int) -> list[ListedSegment] | None:
+        """As `EarlierSegments.before`; None if it is not known."""
+        found = self.last_before(start_offset) if start_offset <= self.end else []
+        return found if len(found) > FARTHEST or (self.first == 0 and start_offset <= self.end) else None
+
+    def last_before(self, start_offset: int) -> list[ListedSegment]:
+        """The last of them."""
+        end = bisect_left(self.segments, start_offset, key=lambda each: each.start_offset)
+        return list(self.segments[max(0, end - FARTHEST - 1) : end])
 
 
-def _list_before(layout: ListsByName, directory: PartitionDirectory, start_offset: int) -> list[ListedSegment]:
-    """List names that have the first digits of the offset, or of the one before that in these digits, and fewer digits
-    until enough segments are found."""
-    found: list[ListedSegment] = []
+def _list_before(layout: ListsByName, directory: PartitionDirectory, start_offset: int) -> _Known:
+    """List names that have the first digits of the offset, or of one some steps before it, and fewer digits until
+    enough segments are found."""
+    known = _Known(())
     for digits in _DIGITS:
-        block = start_offset // 10**digits
-        beginnings = [f"{each:0{20 - digits}d}" for each in range(max(0, block - 1), block + 1)]
-        found = _last_before(layout.list_named(directory, beginnings).segments, start_offset)
-        if len(found) > FARTHEST or block <= 1:
+        before = max(0, start_offset - 10 ** (digits - 1))
+        blocks = sorted({before // 10**digits, start_offset // 10**digits})
+        beginnings = [f"{block:0{20 - digits}d}" for block in blocks]
+        listed = layout.list_named(directory, beginnings).segments
+        known = _Known(listed, blocks[0] * 10**digits, (blocks[-1] + 1) * 10**digits)
+        if known.before(start_offset) is not None:
             break
-    return found
-
-
-def _last_before(listed: Sequence[ListedSegment], start_offset: int) -> list[ListedSegment]:
-    return [each for each in listed if each.start_offset < start_offset][-FARTHEST - 1 :]
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
