@@ -34,9 +34,11 @@ _EXTRA = re.compile(r"extra == ['\"]([^'\"]+)['\"]")
 
 
 def package_zip(directory: Path = EXECUTORS) -> Path:
-    """Pack `coldlog` as a .zip for `--py-files`, with its bytecode: each worker would compile it again. A worker with
-    another Python does, and each compiles the modules of numba's functions: numba keeps their machine code by the file
-    that they are from, which bytecode does not know."""
+    """Pack `coldlog` as a .zip for `--py-files`, with its bytecode, so that workers do not compile it again.
+
+    A worker with another version of Python compiles the source. So does each worker for modules with numba's functions:
+    numba keeps machine code by the path of the source, and bytecode made here does not have the worker's path.
+    """
     files = sorted(file for file in PACKAGE.rglob("*") if file.suffix in (".py", ".sql", ".typed"))
     contents = [(file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in files]
     digest = hashlib.sha256(MAGIC_NUMBER)
@@ -54,7 +56,7 @@ def package_zip(directory: Path = EXECUTORS) -> Path:
 
 
 def _bytecode(name: str, content: bytes) -> bytes:
-    """Compile a module for `zipimport`, which is not to compare it with the source (PEP 552)."""
+    """Compile a module for `zipimport`. By its flags it is not compared with the source (PEP 552)."""
     code = marshal.dumps(compile(content, name, "exec", dont_inherit=True, optimize=0))
     return MAGIC_NUMBER + (1).to_bytes(4, "little") + source_hash(content) + code
 

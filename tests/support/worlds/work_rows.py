@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from coldlog.archive.layouts.layout import ListedSegment
-from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, SegmentWorks
+from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, WorkTable
 from coldlog.tables.definitions.segments import SEGMENTS
 
 _TYPES = dict(zip(ADDED_COLUMNS, (pa.int64(), pa.bool_(), pa.bool_()), strict=True))
@@ -20,13 +20,13 @@ _SCHEMA = pa.schema(
 
 
 def work_rows(rows: Iterable[Mapping[str, object]]) -> pa.Table:
-    """As `SegmentWorks.of` takes them; what a row does not have is NULL."""
+    """As `WorkTable.of` takes them; what a row does not have is NULL."""
     return pa.Table.from_pylist([{name: row.get(name) for name in _SCHEMA.names} for row in rows], schema=_SCHEMA)
 
 
-def works_of(segments: Iterable[ListedSegment]) -> SegmentWorks:
+def works_of(segments: Iterable[ListedSegment]) -> WorkTable:
     """Listed segments, counted from their starts."""
-    return SegmentWorks.of(
+    return WorkTable.of(
         work_rows(
             {
                 "topic": each.topic,

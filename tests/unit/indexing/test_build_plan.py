@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.archive.layouts.layout import SegmentFileKind
-from coldlog.indexing.builds.build_plan import SegmentWork, SegmentWorks, plan_commits, plan_tasks
+from coldlog.indexing.builds.build_plan import SegmentWork, WorkTable, plan_commits, plan_tasks
 from worlds.work_rows import work_rows
 
 MIB = 1 << 20
@@ -18,9 +18,9 @@ OPENING_BYTES = MIB
 """The cost of opening a segment, in bytes; it is added to the size of each segment."""
 
 
-def work_of(sizes: Sequence[int | None]) -> SegmentWorks:
+def work_of(sizes: Sequence[int | None]) -> WorkTable:
     """One segment for each size, in order; None: a segment without a log."""
-    return SegmentWorks.of(work_rows([_row(number, size) for number, size in enumerate(sizes)]))
+    return WorkTable.of(work_rows([_row(number, size) for number, size in enumerate(sizes)]))
 
 
 def _row(number: int, size: int | None) -> dict[str, object]:
@@ -41,7 +41,7 @@ def _row(number: int, size: int | None) -> dict[str, object]:
     }
 
 
-def flat(runs: Sequence[SegmentWorks]) -> list[SegmentWork]:
+def flat(runs: Sequence[WorkTable]) -> list[SegmentWork]:
     return [each for run in runs for each in run]
 
 
@@ -114,13 +114,13 @@ def test_segment_larger_than_a_commit_gets_its_own_commit() -> None:
 @given(sizes=SIZES, task_count=st.integers(1, 8))
 def test_a_task_unpacks_its_segments(sizes: list[int | None], task_count: int) -> None:
     for task in plan_tasks(work_of(sizes), task_count):
-        unpacked = SegmentWorks.unpacked(task.packed())
+        unpacked = WorkTable.unpacked(task.packed())
         assert (list(unpacked), unpacked.log_bytes.tolist()) == (list(task), task.log_bytes.tolist())
 
 
 def test_segments_are_taken_in_the_order_of_their_keys() -> None:
     rows = work_rows([_row(number, 1) for number in (3, 1, 2)])
-    assert [each.segment.start_offset for each in SegmentWorks.of(rows)] == [1, 2, 3]
+    assert [each.segment.start_offset for each in WorkTable.of(rows)] == [1, 2, 3]
 
 
 def test_names_of_objects_may_take_more_than_two_gigabytes() -> None:

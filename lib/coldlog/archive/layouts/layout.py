@@ -213,10 +213,10 @@ class ListsByName(Protocol):
     A name is `<start offset, 20 digits>-<segment id>.` and what the layout adds (`name_of`)."""
 
     def list_named(self, directory: PartitionDirectory, beginnings: Collection[str]) -> SegmentListing:
-        """What `list_segments` says of the objects whose names begin with one of these; none of them begins another.
-        It costs a request for each of them, and for each page after it."""
+        """What `list_segments` says of the objects whose names begin with one of these. No beginning begins another. It
+        costs one request for each beginning, and one for each further page."""
 
 
 def name_of(key: SegmentKey) -> str:
-    """How the names of a segment's objects begin, and no others."""
+    """Return how the names of a segment's objects begin. No other names begin so."""
     return f"{key[0]:020d}-{key[1]}."

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.errors import ColdlogError, RetriableError
-from coldlog.indexing.builds.build_plan import SegmentWorks, plan_commits
+from coldlog.indexing.builds.build_plan import WorkTable, plan_commits
 from coldlog.indexing.builds.build_tasks import run_build
 from coldlog.indexing.builds.build_work import (
     BuildSurvey,
@@ -214,8 +214,11 @@ class _Done(NamedTuple):
 
 @dataclass(slots=True)
 class _Written:
-    """What was written of each segment. If one is counted again, the rows of its first count are removed, so the last
-    count is the one; behind `_MOST_REMEMBERED` segments both are."""
+    """What was written of each segment.
+
+    If a segment is counted again, the rows of its first count are removed, so only the last count is summed. With more
+    than `_MOST_REMEMBERED` segments, both are.
+    """
 
     counts: pa.Table = field(default_factory=_WRITTEN.empty_table)
 
@@ -252,7 +255,7 @@ def _run_commits(
     warehouse: Warehouse,
     layout: ArchiveLayout,
     settings: BuildSettings,
-    work: Iterable[SegmentWorks],
+    work: Iterable[WorkTable],
     summary: BuildSummary,
     written: _Written,
     report: Callable[[str], None],
@@ -286,7 +289,7 @@ def _run_commit(
     warehouse: Warehouse,
     layout: ArchiveLayout,
     settings: BuildSettings,
-    commit: SegmentWorks,
+    commit: WorkTable,
     summary: BuildSummary,
 ) -> pa.Table:
     """Index the segments of one commit; return the outcomes of those that are indexed."""

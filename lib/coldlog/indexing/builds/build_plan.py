@@ -83,22 +83,22 @@ class SegmentWork:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SegmentWorks:
+class WorkTable:
     """Segments to read, as columns: the object of a segment takes 4 KB, so it is made where the segment is read.
 
-    `rows` have `WORK_COLUMNS` and `ADDED_COLUMNS`, `log_bytes` the size of each log; 0: there is none.
+    `rows` have `WORK_COLUMNS` and `ADDED_COLUMNS`. `log_bytes` has the size of each log, 0 if there is none.
     """
 
     rows: pa.Table
     log_bytes: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(rows: pa.Table) -> SegmentWorks:
+    def of(rows: pa.Table) -> WorkTable:
         """Take the rows in the order of the table's key."""
         wanted = rows.select((*WORK_COLUMNS, *ADDED_COLUMNS))
         wanted = wanted.set_column(wanted.column_names.index("objects"), "objects", wanted["objects"].cast(_OBJECTS))
         wanted = wanted.sort_by([(name, "ascending") for name in SEGMENTS.key])
-        return SegmentWorks(wanted, _log_bytes(wanted["objects"]))
+        return WorkTable(wanted, _log_bytes(wanted["objects"]))
 
     @property
     def total_bytes(self) -> int:
@@ -113,7 +113,7 @@ class SegmentWorks:
             yield from map(SegmentWork.from_row, self.rows.slice(first, _READ_AT_ONCE).to_pylist())
 
     def packed(self) -> bytes:
-        """As bytes for a task: names of objects are long and alike."""
+        """Return the rows as bytes for a task, compressed: names of objects are long and alike."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
             stream.write_table(self.rows)
@@ -121,21 +121,20 @@ class SegmentWorks:
         return content
 
     @staticmethod
-    def unpacked(content: bytes) -> SegmentWorks:
+    def unpacked(content: bytes) -> WorkTable:
         """Undo `packed`."""
         rows = pa.ipc.open_stream(content).read_all()
-        return SegmentWorks(rows, _log_bytes(rows["objects"]))
+        return WorkTable(rows, _log_bytes(rows["objects"]))
 
-    def split(self, starts: Iterable[int]) -> list[SegmentWorks]:
+    def split(self, starts: Iterable[int]) -> list[WorkTable]:
         """Divide them before the segments at these places, the first of which is 0 if there are segments."""
         bounds = [*starts, len(self)]
         return [
-            SegmentWorks(self.rows.slice(first, end - first), self.log_bytes[first:end])
-            for first, end in pairwise(bounds)
+            WorkTable(self.rows.slice(first, end - first), self.log_bytes[first:end]) for first, end in pairwise(bounds)
         ]
 
 
-def plan_commits(work: SegmentWorks, max_bytes: int) -> list[SegmentWorks]:
+def plan_commits(work: WorkTable, max_bytes: int) -> list[WorkTable]:
     """Split `work` into runs of at most `max_bytes` of log; a larger segment becomes a run alone."""
     starts, room = list[int](), 0
     for place, size in enumerate(work.log_bytes.tolist()):
@@ -146,7 +145,7 @@ def plan_commits(work: SegmentWorks, max_bytes: int) -> list[SegmentWorks]:
     return work.split(starts)
 
 
-def plan_tasks(work: SegmentWorks, task_count: int) -> list[SegmentWorks]:
+def plan_tasks(work: WorkTable, task_count: int) -> list[WorkTable]:
     """Split `work` into at most `task_count` runs of about equal bytes; no run is empty."""
     costs = [size + _OPENING_COST_BYTES for size in work.log_bytes.tolist()]
     total, starts, done = sum(costs), list[int](), 0

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.indexing.builds.build_plan import SegmentWorks, plan_tasks
+from coldlog.indexing.builds.build_plan import WorkTable, plan_tasks
 from coldlog.indexing.builds.index_files import ANSWER_DDL, ANSWER_SCHEMA, IndexPlace, write_index_files
 from coldlog.indexing.builds.segment_build import BuildOptions, build_segments
 from coldlog.runtime.spark.spark_failures import error_of_a_worker
@@ -31,7 +31,7 @@ def run_build(
     layout: ArchiveLayout,
     options: BuildOptions,
     tasks_per_core: int,
-    commit: SegmentWorks,
+    commit: WorkTable,
     place: IndexPlace,
 ) -> pa.Table:
     """Return the answers of `write_index_files` for the segments of one commit."""
@@ -60,7 +60,7 @@ def _run_tasks(
     spark: SparkSession,
     layout: ArchiveLayout,
     options: BuildOptions,
-    tasks: list[SegmentWorks],
+    tasks: list[WorkTable],
     place: IndexPlace,
 ) -> pa.Table:
     shipped = spark.sparkContext.broadcast((layout, [task.packed() for task in tasks], options, place))
@@ -69,7 +69,7 @@ def _run_tasks(
         layout, tasks, options, place = shipped.value
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                pieces = build_segments(layout, SegmentWorks.unpacked(tasks[task]), options)
+                pieces = build_segments(layout, WorkTable.unpacked(tasks[task]), options)
                 yield from write_index_files(pieces, place, partial(take_throttled, layout))
 
     answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(build_tasks, schema=ANSWER_DDL)

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from coldlog.errors import Reason
-from coldlog.indexing.builds.build_plan import WORK_COLUMNS, SegmentWorks
+from coldlog.indexing.builds.build_plan import WORK_COLUMNS, WorkTable
 from coldlog.indexing.builds.pending_here import find_pending_here, find_work_here
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
@@ -94,7 +94,7 @@ def iter_pending_work(
     retry_quarantined: bool,
     decryption_key_ids: frozenset[str],
     is_mirror: bool,
-) -> Iterator[SegmentWorks]:
+) -> Iterator[WorkTable]:
     """Yield the segments to index: pending ones and some in quarantine.
 
     With `retry_quarantined`, all segments in quarantine are read again, and all whose index files were damaged. Without
@@ -146,7 +146,7 @@ def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> frozens
     return frozenset(key_of(QUARANTINE, row) for row in rows if is_void(row))
 
 
-def iter_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> Iterator[SegmentWorks]:
+def iter_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: bool) -> Iterator[WorkTable]:
     """Yield indexed segments that serve from another offset than the one that they were counted from.
 
     `plan` is made again, and forgotten if there are such segments.
@@ -169,7 +169,7 @@ def iter_recount_work(warehouse: Warehouse, plan: ServingPlan, *, is_mirror: boo
     plan.forget()
 
 
-def iter_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirror: bool) -> Iterator[SegmentWorks]:
+def iter_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirror: bool) -> Iterator[WorkTable]:
     """Yield the segments of reports of damage that still have the build that was reported."""
     if not reports:
         return
@@ -181,7 +181,7 @@ def iter_reported_work(warehouse: Warehouse, reports: Sequence[Row], *, is_mirro
     yield from _iter_work(found.withColumn("count_from_offset", _counted_from()), len(reports))
 
 
-def iter_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bool) -> Iterator[SegmentWorks]:
+def iter_shallow_work(warehouse: Warehouse, part: DeepenedPart, *, is_mirror: bool) -> Iterator[WorkTable]:
     """Yield the segments of the part. Each is counted from the same offset as before."""
     depths = list(IndexDepth)
     lesser = [each.value for each in depths[: depths.index(part.depth)]]
@@ -212,35 +212,38 @@ def _is_last() -> Column:
     return F.coalesce(F.col("start_offset") == last_start, F.lit(False))
 
 
-def _iter_work(segments: DataFrame, at_most: int | None = None) -> Iterator[SegmentWorks]:
+def _iter_work(segments: DataFrame, at_most: int | None = None) -> Iterator[WorkTable]:
     """Yield the segments, of some partitions at a time, as they were at first: what is built meanwhile is not seen.
 
-    `at_most`: there are no more; None: not known."""
+    `at_most`: how many there are at most; None: not known.
+    """
     columns = (*WORK_COLUMNS, "count_from_offset", "is_last")
     wanted = segments.select(*columns, _is_log_damaged().alias("is_log_damaged"))
     if at_most is not None and at_most <= MOST_AT_ONCE:
-        yield SegmentWorks.of(wanted.toArrow())
+        yield WorkTable.of(wanted.toArrow())
         return
     counts = wanted.groupBy("topic", "partition").count().orderBy("topic", "partition").toArrow().to_pylist()
-    for first, last in _rounds([row["count"] for row in counts]):
+    for first, last in _parts([row["count"] for row in counts]):
         low, high = ((counts[at]["topic"], counts[at]["partition"]) for at in (first, last))
         topic, place = F.col("topic"), F.struct("topic", "partition")
         # By the topic, files are skipped.
         here = topic.between(low[0], high[0]) & place.between(_place(low), _place(high))
-        yield SegmentWorks.of(wanted.where(here).toArrow())
+        yield WorkTable.of(wanted.where(here).toArrow())
 
 
-def _rounds(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """Divide partitions with so many segments into runs of at most `MOST_AT_ONCE`; return the first and the last place
-    of each. A larger partition is a run alone."""
-    rounds, room = list[tuple[int, int]](), 0
+def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Divide partitions into parts of at most `MOST_AT_ONCE` segments. `counts` has the segments of each partition.
+
+    Return the first and the last partition of each part. A larger partition is a part alone.
+    """
+    parts, room = list[tuple[int, int]](), 0
     for at, count in enumerate(counts):
-        if not rounds or count > room:
-            rounds.append((at, at))
+        if not parts or count > room:
+            parts.append((at, at))
             room = MOST_AT_ONCE
-        rounds[-1] = (rounds[-1][0], at)
+        parts[-1] = (parts[-1][0], at)
         room -= count
-    return rounds
+    return parts
 
 
 def _place(partition: tuple[str, int]) -> Column:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, SegmentWorks
+from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, WorkTable
 from coldlog.model.states import IndexStatus
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -25,7 +25,7 @@ _SELECTED_BY = ("index_status", "damaged_files", "holes", "is_listed")
 
 def find_pending_here(
     warehouse: Warehouse, retried: Collection[Key], *, retry_quarantined: bool, is_mirror: bool
-) -> SegmentWorks | None:
+) -> WorkTable | None:
     """Find pending segments, and those with a damaged file whose key is in `retried`, or all with
     `retry_quarantined`; None if the table is too large."""
     segments = warehouse.small_table(SEGMENTS, (*WORK_COLUMNS, *_SELECTED_BY))
@@ -51,7 +51,7 @@ def find_pending_here(
     return _work(segments, from_offsets, is_mirror=is_mirror)
 
 
-def find_work_here(warehouse: Warehouse, from_offsets: Mapping[Key, int], *, is_mirror: bool) -> SegmentWorks | None:
+def find_work_here(warehouse: Warehouse, from_offsets: Mapping[Key, int], *, is_mirror: bool) -> WorkTable | None:
     """Find the segments of these keys, to be counted from these offsets; None if the table is too large."""
     segments = warehouse.small_table(SEGMENTS, (*WORK_COLUMNS, *_SELECTED_BY))
     if segments is None:
@@ -61,7 +61,7 @@ def find_work_here(warehouse: Warehouse, from_offsets: Mapping[Key, int], *, is_
     return _work(segments, places, is_mirror=is_mirror)
 
 
-def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: bool) -> SegmentWorks:
+def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: bool) -> WorkTable:
     """Make the work of the segments at these places."""
     rows = segments.take(pa.array(list(from_offsets), pa.int64()))
     is_last = [False] * len(rows)
@@ -71,7 +71,7 @@ def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: boo
     added = pa.array(list(from_offsets.values()), pa.int64()), pa.array(is_last, pa.bool_()), _is_log_damaged(rows)
     for name, values in zip(ADDED_COLUMNS, added, strict=True):
         rows = rows.append_column(name, values)
-    return SegmentWorks.of(rows)
+    return WorkTable.of(rows)
 
 
 def _next_starts(segments: pa.Table) -> dict[int, int]:
