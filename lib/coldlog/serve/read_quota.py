@@ -37,6 +37,12 @@ class ReadQuota:
             self._bytes_per_second = config.bytes_per_second
             self._rate = WindowedRate(sample_count=config.window_count, sample_ms=config.window_ms)
             self._shared = shared
+            self._is_unlimited = shared is None and config.is_unlimited
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether every read may be made now."""
+        return self._is_unlimited
 
     def charge(self, size_bytes: int) -> int:
         """Charge a read, and return 0; or return for how many milliseconds it may not be made. Raise `RetriableError`

@@ -1,7 +1,7 @@
 """Send an answer to a socket, with parts of files that the kernel sends without a copy.
 
-This runs in a thread, because a file that is no longer in memory, or whose store hangs, holds up who sends it. The
-socket has a descriptor of its own here: if the connection ends meanwhile, its number must not be that of another one.
+A file that is not in memory, or whose store hangs, holds up who sends it: then this runs in a thread. The socket has a
+descriptor of its own here: if the connection ends meanwhile, its number must not be that of another one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ class Sending:
     def has_ended(self) -> bool:
         """Whether the system has everything."""
         return not self._pieces
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether what is left can be sent without waiting for a store."""
+        return all(
+            not isinstance(piece, StoredRange) or piece.is_in_memory(0 if at else self._sent_bytes)
+            for at, piece in enumerate(self._pieces)
+        )
 
     def begin(self, pieces: Iterable[Piece]) -> None:
         """Begin to send these."""

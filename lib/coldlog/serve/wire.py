@@ -1,9 +1,9 @@
 """Read the bytes of one connection, and write to it.
 
 asyncio's streams make a timer and several futures for each request. Here a connection has one timer, which looks now
-and then whether the client has been silent for too long. Answers with parts of files are sent in a thread (`sending`),
-everything else by asyncio's transport. What a client sends beyond its request waits in memory up to
-`_AHEAD_BYTES`; then nothing more is read from it.
+and then whether the client has been silent for too long. `sending` sends answers with parts of files, in a thread if
+these are not in memory; asyncio's transport sends everything else. What a client sends beyond its request waits in
+memory up to `_AHEAD_BYTES`; then nothing more is read from it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ class Wire(asyncio.Protocol):
                 await self._flushed()
             finally:
                 self._loop.remove_writer(sending.descriptor)
-            await self._send(sending.send)
+            if sending.is_in_memory:
+                sending.send()
+            else:
+                await self._send(sending.send)
 
     async def _send(self, call: Callable[[], None]) -> None:
         assert self._send_threads is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,11 +22,13 @@ from kio.schema.errors import ErrorCode
 from builders.segment_builder import Segment
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.archive.layouts.wrapped_layout import WrappedLayout
+from coldlog.archive.stores import stored_file
 from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.runtime.console import Console
+from coldlog.serve.answers import fetch_reads
 from coldlog.serve.answers.fetch import answer_fetch
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
@@ -37,6 +41,7 @@ from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
+from telling_folder import forget, telling_folder
 from worlds.scattered_tables import write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
 
@@ -88,6 +93,7 @@ class _Served:
         self.logs = [each.log for each in world.written]
         source = opened.enter_context(closing(RecordSource(str(world.warehouse), lambda: layout, LIMITS)))
         self.view = ArchiveView(str(world.warehouse), source, LookupOptions())
+        self.quota = QuotaConfig()
         self.fetch_threads, self.others = (opened.enter_context(closing(Threads("test", 3))) for _ in range(2))
 
     def fetch(
@@ -116,7 +122,7 @@ class _Served:
             request_seconds=seconds,
             groups=Coordinator(first_delay_s=0),
             metrics=Metrics(),
-            quota=ReadQuota(QuotaConfig(), SystemClock()),
+            quota=ReadQuota(self.quota, SystemClock()),
             is_local=True,
         )
 
@@ -205,3 +211,70 @@ def test_an_answer_that_others_help_to_read_is_not_sent_by_the_thread(served: _S
     sound, is_other_read = served.fetch(0, SECOND), threading.Event()
     served.before_read = lambda segment: cast(None, is_other_read.wait() if segment == 0 else is_other_read.set())
     assert _sent(served, 0, SECOND) == (sound, b"")
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[_Served, bool]]:
+    """Such a partition on a file system that tells what is in memory, if there is one: then it is True."""
+    monkeypatch.setattr(stored_file, "_SETTLED_NS", 0)  # The files have the age of this test.
+    monkeypatch.setattr(fetch_reads, "_PATIENCE_S", 60)  # On a busy machine, others would help to read.
+    with ExitStack() as opened:
+        found = opened.enter_context(telling_folder())
+        folder = found or Path(opened.enter_context(TemporaryDirectory()))
+        served = _Served(folder, opened)
+        served.has_files = True
+        yield served, found is not None
+
+
+def _readers(served: _Served, *offsets: int) -> tuple[list[str], dict[int, tuple[ErrorCode, int]], bytes]:
+    """Ask for the partition; return the threads that have opened logs, the answer and what was sent."""
+    names = list[str]()
+    served.before_read = lambda _: names.append(threading.current_thread().name)
+    return names, *_sent(served, *offsets)
+
+
+_LOOP, _POOL = threading.main_thread().name, "test"
+
+
+def test_records_in_memory_are_sent_by_the_event_loop_and_all_others_by_a_thread(
+    on_disk: tuple[_Served, bool],
+) -> None:
+    served, tells = on_disk
+    here, twice = ([_LOOP], [_LOOP, _POOL]) if tells else ([_POOL], [_POOL])
+    names, sound, content = _readers(served, 0)
+    assert names == [_POOL], "the tables were not read"
+    assert served.logs[0].read_bytes() in content
+    assert _readers(served, 0) == (here, sound, content)
+    assert _readers(served, SECOND)[0] == [_POOL], "these batches are not known yet"
+    assert _readers(served, SECOND)[0] == here
+    os.utime(served.logs[0])
+    assert _readers(served, 0) == (twice, sound, content), "it was changed"
+    forget(served.logs[0])
+    assert _readers(served, 0) == (twice, sound, content), "it must be read from the disk"
+    assert _readers(served, 0) == (here, sound, content)
+
+
+def test_a_file_is_opened_in_the_event_loop_only_where_the_file_system_is_known(on_disk: tuple[_Served, bool]) -> None:
+    served, tells = on_disk
+    served.has_files = False
+    served.fetch(0, SECOND)
+    served.has_files = True
+    assert _readers(served, 0)[0] == [_POOL]
+    assert _readers(served, SECOND)[0] == ([_LOOP, _POOL] if tells else [_POOL]), "its batches were not checked"
+
+
+def test_a_read_quota_is_charged_once_where_the_records_are_not_in_memory(on_disk: tuple[_Served, bool]) -> None:
+    served, _ = on_disk
+    _, sound, _ = _readers(served, 0)
+    served.quota = QuotaConfig(bytes_per_second=1 << 40)
+    assert _readers(served, 0)[:2] == ([_POOL], sound)
+
+
+def test_a_log_that_is_gone_is_not_waited_for_in_the_event_loop(on_disk: tuple[_Served, bool]) -> None:
+    served, tells = on_disk
+    _readers(served, 0)
+    served.logs[0].unlink()
+    names, found, _ = _readers(served, 0)
+    assert names[: int(tells)] == [_LOOP] * int(tells)
+    assert set(names[int(tells) :]) == {_POOL}
+    assert found == {0: (ErrorCode.corrupt_message, 0)}

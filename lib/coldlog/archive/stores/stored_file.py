@@ -15,6 +15,7 @@ from typing import ClassVar
 
 MOST_OPEN = 256
 """So many descriptors should be open at a time: many systems allow a process 1,024."""
+_PROBED_BYTES = 64 * 1024
 _SETTLED_NS = 10_000_000_000
 """A file that was changed less than 10 s ago may be changed again with the same time of change."""
 
@@ -65,6 +66,29 @@ class StoredFile:
         """Let the system begin to read what is needed soon."""
         if sys.platform == "linux":
             os.posix_fadvise(self.descriptor.number, position, size_bytes, os.POSIX_FADV_WILLNEED)
+
+    def is_in_memory(self, position: int, size_bytes: int) -> bool:
+        """Whether the system surely has these bytes in memory, so that who sends them does not wait for the store. One
+        byte of each `_PROBED_BYTES` is asked for, as the system reads and frees more than one page at a time."""
+        return all(
+            self._is_byte_in_memory(at)
+            for at in (*range(position, position + size_bytes, _PROBED_BYTES), position + size_bytes - 1)
+        )
+
+    def tells_what_is_in_memory(self) -> bool:
+        """Whether the file system says of bytes that they are not in memory; network file systems do not."""
+        return self._is_byte_in_memory(0, otherwise=True)
+
+    def _is_byte_in_memory(self, position: int, *, otherwise: bool = False) -> bool:
+        """Return `otherwise` if it is not in memory, and False if that cannot be known."""
+        if sys.platform != "linux":
+            return False
+        try:
+            return os.preadv(self.descriptor.number, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return otherwise
+        except OSError:
+            return False  # The file system, or an old kernel, cannot say it.
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill the buffer from `position` on, and return how many bytes there were. Raise `OSError` as the system

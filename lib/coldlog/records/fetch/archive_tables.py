@@ -2,13 +2,16 @@
 
 All threads of a process share one version of the tables. The rows of a partition are read once and kept: its ends, its
 served segments, its aborted transactions (for readers of committed records), and the batch positions of the segments
-that were used last. What is kept is returned without a read, and without waiting for the reads of other threads.
+that were used last. What is kept is returned without a read, and without waiting for the reads of other threads. A
+thread that must not wait gets nothing else (`without_waiting`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +22,7 @@ from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.fetch import PartitionEnds
 from coldlog.records.aborted_transactions import AbortedTransactions
+from coldlog.records.fetch.without_waiting import check_may_wait
 from coldlog.records.source.archived_log import (
     ArchivedLogs,
     BatchPlaces,
@@ -131,7 +135,7 @@ class ArchiveTables:
 
     def incarnations(self) -> list[Incarnation]:
         """Return every incarnation of every topic-partition that the archive knows."""
-        with self._read_lock:
+        with self._reading():
             return self._logs.incarnations()
 
     def partition(self, topic: str, partition: int) -> ArchivedPartition | None:
@@ -140,7 +144,7 @@ class ArchiveTables:
         place, kept = (topic, partition), self._partitions
         if place in kept:
             return kept[place]
-        with self._read_lock:
+        with self._reading():
             topic, facts = self._index.find_incarnation(topic, partition)
             found = None if facts is None else self._archived(topic, partition, facts)
             self._kept_segments += 1 if found is None else 1 + len(found.segments)
@@ -155,7 +159,7 @@ class ArchiveTables:
         place = (archived.topic, archived.partition, archived.topic_id)
         found = self._aborted.get(place)
         if found is None:
-            with self._read_lock:
+            with self._reading():
                 found = self._logs.aborted(archived.topic, archived.partition, archived.topic_id, archived.segments)
                 self._aborted[place] = found
         return found
@@ -166,7 +170,7 @@ class ArchiveTables:
         place = (segment.topic, segment.partition, segment.segment_id, served.build_number, served.position)
         found = self._kept(place)
         if found is None:
-            with self._read_lock:
+            with self._reading():
                 found = self._kept(place)
                 if found is None:
                     found = self._logs.batches(served, served.from_offset, served.to_offset)
@@ -180,7 +184,7 @@ class ArchiveTables:
         topic, partition = archived.topic, archived.partition
         near = {"topic": (topic, topic), "partition": (partition, partition)}
         found: list[QuarantinedSegment] = []
-        with self._read_lock:
+        with self._reading():
             for _, rows in self._quarantine.iter_parts(near, "partition"):
                 is_same = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
                 is_same = pc.and_(is_same, pc.equal(rows["topic_id"], archived.topic_id))
@@ -194,6 +198,13 @@ class ArchiveTables:
             self._index.close()
             self._logs.close()
             self._quarantine.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Let this thread alone read files."""
+        check_may_wait()
+        with self._read_lock:
+            yield
 
     def _kept(self, place: _BatchesPlace) -> BatchPlaces | None:
         with self._cache_lock:

@@ -5,8 +5,9 @@ An attempt has two steps, so that a quota can be applied between them: `plan` fi
 answer, an archive that cannot be reached, a table file that was vacuumed (the next attempt opens the tables again). If
 a log is missing, it is looked up in the newest tables, once. If they still name it, the answer is OFFSET_OUT_OF_RANGE.
 
-Threads of a process share the tables; each thread has its own layout. A source that is closed, or was opened before
-this process was forked, is refused with `UsageError`.
+Threads of a process share the tables; each thread has its own layout. A thread that must not wait gets what is in
+memory, or `WouldWaitError` (`without_waiting`). A source that is closed, or was opened before this process was forked,
+is refused with `UsageError`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.fetch.slice_reader import DamagedSlice, FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
 from coldlog.records.fetch.stored_slices import CheckedRanges
+from coldlog.records.fetch.without_waiting import check_may_wait
 from coldlog.runtime.opened_here import OpenedHere
 
 _Found = TypeVar("_Found")
@@ -89,6 +91,7 @@ class RecordSource:
         """Answer from the newest version, or that of `as_of_ms`, from now on. If it is the same, what is kept in memory
         stays."""
         self._opened.check()
+        check_may_wait()
         with self._refreshing:
             files = list_fetch_files(self._uri, self.as_of_ms)
             if files.version != self._tables.version or self._is_stale:
@@ -131,7 +134,10 @@ class RecordSource:
         except RetriableError:
             self._is_stale = True
             raise
-        return planned if self._local is None else self._local.go_on(request, archived, planned)
+        if self._local is None:
+            return planned
+        check_may_wait()
+        return self._local.go_on(request, archived, planned)
 
     def read(self, log_slice: LogSlice) -> FetchAnswer:
         """Read the slice and return the answer."""

@@ -42,6 +42,7 @@ from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.fetch.stored_slices import CheckedRanges, StoredRange, find_stored
+from coldlog.records.fetch.without_waiting import check_may_wait
 from coldlog.records.segment_windows import of_segment
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
@@ -110,6 +111,7 @@ def read_batches(
     stored = None if checked is None else find_stored(layout, limits, log_slice, checked)
     if stored is not None:
         return FetchedBatches(pieces=(), log_slice=log_slice, stored=stored)
+    check_may_wait()
 
     def read(window: memoryview, sound: LogSlice, _: int) -> FetchedBatches:
         window, last_offset = window[: sound.size_bytes], sound.bounds.to_offset

@@ -4,6 +4,9 @@ Every batch is checked before it is sent, as it is when it is read. What was che
 file is the same, was not changed and the tables have the same build of the segment: then the bytes are not read here at
 all. The check reads into a small buffer of the thread, which stays in the processor's cache.
 
+A thread that must not wait (`without_waiting`) finds only slices that were checked and are in memory. It opens no file
+before another thread has seen that the file system tells what is in memory: on a network's one, that may hang.
+
 A slice is not found so if its log is no file, if its last batch must be cut, if it is small, if many files are open, or
 if anything is wrong with it: who reads it in the other way finds out what.
 """
@@ -16,11 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.stores.stored_file import MOST_OPEN, FileState, OwnedDescriptor, StoredFile
 from coldlog.formats.kafka.indexed_batches import are_indexed_batches
 from coldlog.formats.limits import DecodeLimits
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.fetch.without_waiting import may_wait
 from coldlog.records.source.archived_log import BatchPlaces
 
 _LEAST_BYTES = 32 * 1024
@@ -29,6 +33,7 @@ _BUFFER_BYTES = 512 * 1024
 _MOST_LOGS, _MOST_RANGES = 20_000, 100
 _Place = tuple[FileState, int]
 """A file, and the build whose batches it has."""
+_Partition = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +47,17 @@ class StoredRange:
     def __len__(self) -> int:
         return self.size_bytes
 
+    def is_in_memory(self, sent_bytes: int) -> bool:
+        """Whether the system surely has what is left in memory."""
+        return self.file.is_in_memory(self.position + sent_bytes, self.size_bytes - sent_bytes)
+
 
 class CheckedRanges:
     """Which bytes of which logs were checked. Threads share it."""
 
     def __init__(self) -> None:
         self._ranges: OrderedDict[_Place, list[tuple[int, int]]] = OrderedDict()
+        self._local: set[_Partition] = set()
         self._turn = threading.Lock()
 
     def have(self, place: _Place, begin: int, end: int) -> bool:
@@ -58,6 +68,17 @@ class CheckedRanges:
                 return False
             self._ranges.move_to_end(place)
             return any(first <= begin and end <= stop for first, stop in ranges)
+
+    def is_local(self, segment: ListedSegment) -> bool:
+        """Whether the logs of the segment's partition are on a file system that tells what is in memory."""
+        return _partition_of(segment) in self._local
+
+    def learn_local(self, segment: ListedSegment) -> None:
+        """Remember it of the partition: a mounted file system has whole directories."""
+        with self._turn:
+            if len(self._local) >= _MOST_LOGS:
+                self._local = set()
+            self._local.add(_partition_of(segment))
 
     def add(self, place: _Place, begin: int, end: int) -> None:
         """Remember bytes that were checked."""
@@ -70,6 +91,10 @@ class CheckedRanges:
             self._ranges.move_to_end(place)
             if len(self._ranges) > _MOST_LOGS:
                 self._ranges.popitem(last=False)
+
+
+def _partition_of(segment: ListedSegment) -> _Partition:
+    return segment.topic, segment.partition, segment.topic_id
 
 
 class _Buffer(threading.local):
@@ -87,24 +112,39 @@ def find_stored(
 ) -> StoredRange | None:
     """Return the slice as bytes of its file; None if it must be read. Raise `ArchiveError(OBJECT_MISSING)` for a
     missing log, and the store's errors."""
-    served, batches, size_bytes = log_slice.served, log_slice.batches, log_slice.size_bytes
-    is_whole = served.has_batches and int(batches.last_offset[-1]) <= log_slice.bounds.to_offset
-    if not is_whole or size_bytes < _LEAST_BYTES or OwnedDescriptor.open_count >= MOST_OPEN:
+    segment, begin, size_bytes = log_slice.served.segment, log_slice.position, log_slice.size_bytes
+    if not _may_be_sent(log_slice) or not (may_wait() or checked.is_local(segment)):
         return None
-    file = layout.open_log(served.segment)
-    if file is None or log_slice.position + size_bytes > file.state.size_bytes:
+    file = layout.open_log(segment)
+    if file is None or begin + size_bytes > file.state.size_bytes:
         return None
-    place, begin = (file.state, served.build_number), log_slice.position
+    found = StoredRange(file=file, position=begin, size_bytes=size_bytes)
+    is_checked = checked.have((file.state, log_slice.served.build_number), begin, begin + size_bytes)
+    if not may_wait():
+        return found if is_checked and found.is_in_memory(0) else None
     file.announce(begin, size_bytes)
-    if not checked.have(place, begin, begin + size_bytes):
-        try:
-            if not _are_sound(file, limits, log_slice):
-                return None
-        except OSError:
-            return None  # Who reads it in the other way gets the store's error.
-        if file.state.is_settled:
-            checked.add(place, begin, begin + size_bytes)
-    return StoredRange(file=file, position=begin, size_bytes=size_bytes)
+    return found if is_checked or _is_sound(found, limits, log_slice, checked) else None
+
+
+def _may_be_sent(log_slice: LogSlice) -> bool:
+    if not log_slice.served.has_batches or OwnedDescriptor.open_count >= MOST_OPEN:
+        return False
+    return log_slice.size_bytes >= _LEAST_BYTES and int(log_slice.batches.last_offset[-1]) <= log_slice.bounds.to_offset
+
+
+def _is_sound(found: StoredRange, limits: DecodeLimits, log_slice: LogSlice, checked: CheckedRanges) -> bool:
+    """Check all batches, and remember it."""
+    file, served = found.file, log_slice.served
+    try:
+        if not _are_sound(file, limits, log_slice):
+            return False
+    except OSError:
+        return False  # Who reads it in the other way gets the store's error.
+    if file.state.is_settled:
+        checked.add((file.state, served.build_number), found.position, found.position + found.size_bytes)
+        if file.tells_what_is_in_memory():
+            checked.learn_local(served.segment)
+    return True
 
 
 def _are_sound(file: StoredFile, limits: DecodeLimits, log_slice: LogSlice) -> bool:

@@ -1,9 +1,12 @@
 """Plan the partitions of a fetch, and read their slices.
 
-From a file system, one thread plans all partitions, reads them one after another and begins to send the answer: to hand
-over work to a thread costs as much as to read some 100 KiB. What it has not begun to read after `_PATIENCE_S` is read
-as from a bucket: all slices at the same time, each in a thread of its own, each with its own deadline. So it is if no
-thread stays free.
+The event loop does all of it if it need not wait for a store: the tables are in memory, the logs are files, their
+batches were checked before, and the system has them in memory (`without_waiting`). To hand work over to a thread and
+back costs as much as to send a megabyte.
+
+Otherwise, from a file system, one thread plans all partitions, reads them one after another and begins to send the
+answer. What it has not begun to read after `_PATIENCE_S` is read as from a bucket: all slices at the same time, each in
+a thread of its own, each with its own deadline. So it is if no thread stays free.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from kio.schema.errors import ErrorCode
 
 from coldlog.errors import ColdlogError
 from coldlog.records.fetch.slices import LogSlice
+from coldlog.records.fetch.without_waiting import WouldWaitError, without_waiting
 from coldlog.serve.answers.fetch_plans import AskedRecords, Found, PartitionPlan, no_records, plan_partitions
 from coldlog.serve.context import Context
 from coldlog.serve.read_ahead import AheadSlice, ReadAhead
 from coldlog.serve.threads import QueueFullError
 
 _PATIENCE_S = 0.1
+_MOST_AT_ONCE = 16
+"""Partitions of a fetch that the event loop answers: a millisecond."""
 
 
 class FetchWork:
@@ -49,9 +55,12 @@ class FetchWork:
         return all(not isinstance(each.plan, LogSlice) or at in self._found for at, each in enumerate(self.plans))
 
     async def begin(self, finish: Callable[[], None]) -> None:
-        """Plan all partitions, and read them if that is quick; then `finish` was called in the thread that has read
-        them. Raise `TimeoutError` if they are not planned in time."""
+        """Plan all partitions, and read them if that is quick; then `finish` was called where they were read. Raise
+        `TimeoutError` if they are not planned in time."""
         context, ahead = self._context, await self._find_ahead()
+        if self._does_at_once(ahead):
+            finish()
+            return
         reading = None
         if context.is_local:
             reading = context.fetch_threads.run_spare(lambda: self._do(ahead, finish), context.request_seconds)
@@ -119,7 +128,31 @@ class FetchWork:
                 return found
         return await context.read(lambda: _read(context, plan, as_files=self._asked.as_files))
 
+    def _does_at_once(self, ahead: Sequence[AheadSlice | None]) -> bool:
+        """Plan and read what needs no waiting; return whether that is all. A plan is charged to the quota once, so it
+        must not be made twice if there is one."""
+        context, count = self._context, len(self._asked.partitions)
+        may_try = context.is_local and self._asked.as_files and context.quota.is_unlimited
+        if not may_try or count > _MOST_AT_ONCE or any(ahead):
+            return False
+        try:
+            with without_waiting():
+                self._plan(ahead)
+                while self._left:
+                    self._found[self._left[0]] = self._read(self._left[0])
+                    self._left.popleft()
+        except WouldWaitError:
+            return False
+        return True
+
+    def _read(self, number: int) -> Found:
+        plan = self.plans[number].plan
+        assert isinstance(plan, LogSlice)
+        return _read(self._context, plan, as_files=self._asked.as_files)
+
     def _plan(self, ahead: Sequence[AheadSlice | None]) -> None:
+        if self._is_planned:
+            return
         self.plans, self.throttle_ms = plan_partitions(self._context, self._asked, ahead)
         self._left.extend(
             at for at, each in enumerate(self.plans) if isinstance(each.plan, LogSlice) and each.taken is None
@@ -129,9 +162,7 @@ class FetchWork:
     def _do(self, ahead: Sequence[AheadSlice | None], finish: Callable[[], None]) -> None:
         self._plan(ahead)
         for number in iter(self._next, None):
-            plan = self.plans[number].plan
-            assert isinstance(plan, LogSlice)
-            self._found[number] = _read(self._context, plan, as_files=self._asked.as_files)
+            self._found[number] = self._read(number)
         with self._turn:
             self._is_finishing = not self._is_claimed and self.has_ended
         if self._is_finishing:
@@ -145,12 +176,13 @@ class FetchWork:
 
 
 def _read(context: Context, plan: LogSlice, *, as_files: bool) -> Found:
-    """Read a slice. Runs in a fetch thread."""
+    """Read a slice."""
     began = time.monotonic()
+    found: Found
     try:
-        return context.view.read(plan, as_files=as_files)
+        found = context.view.read(plan, as_files=as_files)
     except ColdlogError as failed:
         context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
-        return ErrorCode.kafka_storage_error
-    finally:
-        context.metrics.read_seconds.observe(time.monotonic() - began)
+        found = ErrorCode.kafka_storage_error
+    context.metrics.read_seconds.observe(time.monotonic() - began)
+    return found
