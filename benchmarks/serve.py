@@ -4,11 +4,15 @@ A broker gets records in two topics of four partitions: one goes to a remote tie
 other stays in its log directory. coldlog indexes the tier and serves it. Then the same clients read the same offsets
 from the endpoint, from the broker's tier and from the broker's log, in turns. All of it runs on this machine, so the
 clients share the processors with the server: beside the MB/s stand the processor seconds of the server alone.
+
+A client that decodes records costs several times what a server costs, and hides how fast that is. So records are read
+by librdkafka, and batches by a client that looks at their headers only; that one also reads through TLS.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -27,7 +31,8 @@ from confluent_kafka import Producer
 
 from broker.scenario import make_topic
 from broker.tiered_broker import TieredBroker, running_broker
-from endpoint.conftest import serving
+from endpoint.conftest import Endpoint, serving
+from endpoint.security.test_security import write_certificate
 from endpoint.support.raw_client import RawClient, connected, framed, list_offsets
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -41,12 +46,13 @@ _TIERING = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """A server with the records of a topic."""
+    """A server with the records of a topic. At `port` it expects TLS if there is a certificate."""
 
     name: str
     port: int
     topic: str
     process: psutil.Process
+    certificate: Path | None = None
 
     def processor_seconds(self) -> float:
         used = self.process.cpu_times()
@@ -54,24 +60,39 @@ class _Way:
 
 
 def measure_serve(sizes: Sizes) -> Iterator[Figure]:
-    """MB/s with one client and with four, and questions a second, beside those of a broker."""
-    with TemporaryDirectory() as name, running_broker(Path(name) / "broker") as broker:
+    """MB/s with some clients, and questions a second, beside those of a broker."""
+    with TemporaryDirectory() as name:
         folder = Path(name)
-        _produce(broker, sizes.served_bytes)
-        ends = _wait_for_tier(broker)
-        warehouse = _index(broker, folder)
-        with serving(folder / "notes", str(warehouse), broker.tier) as endpoint:
-            server, kafka = psutil.Process(endpoint.process.pid), psutil.Process(broker.process.pid)
-            ways = (
-                _Way(name="coldlog", port=endpoint.port, topic=_TIERED, process=server),
-                _Way(name="broker's tier", port=broker.port, topic=_TIERED, process=kafka),
-                _Way(name="broker's log", port=broker.port, topic=_LOCAL, process=kafka),
-            )
-            for client_count in (1, _PARTITIONS):
-                yield from _reading(ways, ends, client_count, sizes.turns)
-            yield from _asking(ways[:2], ends, sizes.turns)
-            yield _memory(server, "")
-            yield from _waiting(endpoint.port, server)
+        certificate = write_certificate(folder)
+        with running_broker(folder / "broker", certificate) as broker:
+            _produce(broker, sizes.served_bytes)
+            ends = _wait_for_tier(broker)
+            warehouse = str(_index(broker, folder))
+            with serving(folder / "notes", warehouse, broker.tier) as endpoint:
+                ways = _ways(endpoint, broker, endpoint.port, broker.port)
+                for client_count in (1, _PARTITIONS):
+                    yield from _reading("records", ways, ends, client_count, sizes.turns)
+                for client_count in (1, _PARTITIONS, 4 * _PARTITIONS):
+                    yield from _reading("batches", ways, ends, client_count, sizes.turns)
+                yield from _asking(ways[:2], ends, sizes.turns)
+                yield _memory(ways[0].process, "")
+                yield from _waiting(endpoint.port, ways[0].process)
+            tls = f"serve.tls_certificate={certificate}"
+            with serving(folder / "notes-of-tls", warehouse, broker.tier, tls) as endpoint:
+                ways = _ways(endpoint, broker, endpoint.port, broker.tls_port, certificate)
+                for client_count in (1, _PARTITIONS):
+                    yield from _reading("batches, TLS", ways, ends, client_count, sizes.turns)
+
+
+def _ways(
+    endpoint: Endpoint, broker: TieredBroker, our_port: int, their_port: int, certificate: Path | None = None
+) -> tuple[_Way, _Way, _Way]:
+    ours, theirs = psutil.Process(endpoint.process.pid), psutil.Process(broker.process.pid)
+    return (
+        _Way(name="coldlog", port=our_port, topic=_TIERED, process=ours, certificate=certificate),
+        _Way(name="broker's tier", port=their_port, topic=_TIERED, process=theirs, certificate=certificate),
+        _Way(name="broker's log", port=their_port, topic=_LOCAL, process=theirs, certificate=certificate),
+    )
 
 
 def _produce(broker: TieredBroker, wanted_bytes: int) -> None:
@@ -114,19 +135,21 @@ def _index(broker: TieredBroker, folder: Path) -> Path:
     return warehouse
 
 
-def _reading(ways: Sequence[_Way], ends: Mapping[int, int], client_count: int, turns: int) -> Iterator[Figure]:
-    """Read everything; each client has its share of the partitions."""
+def _reading(
+    what: str, ways: Sequence[_Way], ends: Mapping[int, int], client_count: int, turns: int
+) -> Iterator[Figure]:
+    """Read everything; each client has its share of the partitions, or one of them if there are more clients."""
     rates: dict[str, list[float]] = {way.name: [] for way in ways}
     costs: dict[str, list[float]] = {way.name: [] for way in ways}
     for turn in range(turns + 1):
         for way in ways:
             before = way.processor_seconds()
-            megabytes, seconds = _read(way, ends, client_count)
+            megabytes, seconds = _read(what, way, ends, client_count)
             if turn > 0:
                 rates[way.name].append(megabytes / seconds)
                 costs[way.name].append(1000 * (way.processor_seconds() - before) / megabytes)
     clients = "1 client" if client_count == 1 else f"{client_count} clients"
-    yield from _figures("records", clients, ways, ((rates, "MB/s"), (costs, "cpu s/GB")))
+    yield from _figures(what, clients, ways, ((rates, "MB/s"), (costs, "cpu s/GB")))
 
 
 def _figures(
@@ -146,14 +169,17 @@ def _figures(
         )
 
 
-def _read(way: _Way, ends: Mapping[int, int], client_count: int) -> tuple[float, float]:
+def _read(what: str, way: _Way, ends: Mapping[int, int], client_count: int) -> tuple[float, float]:
     """Return megabytes, and the seconds of the slowest client."""
-    program = str(Path(__file__).parent / "shared" / "consume.py")
-    clients = []
+    program = Path(__file__).parent / "shared" / ("consume.py" if what == "records" else "fetch_batches.py")
+    given = [f"127.0.0.1:{way.port}", way.topic, *([] if way.certificate is None else ["--tls", str(way.certificate)])]
+    clients, environment = [], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for number in range(client_count):
-        places = [f"{partition}:{ends[partition]}" for partition in range(number, _PARTITIONS, client_count)]
-        command = [sys.executable, program, f"127.0.0.1:{way.port}", way.topic, *places]
-        clients.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        partitions = range(number % _PARTITIONS, _PARTITIONS, min(client_count, _PARTITIONS))
+        command = [sys.executable, str(program), *given, *(f"{each}:{ends[each]}" for each in partitions)]
+        clients.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        )
     for client in clients:
         assert client.stdout is not None
         if client.stdout.readline() != "ready\n":

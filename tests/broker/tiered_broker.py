@@ -67,10 +67,10 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}{tls},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}{tls}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
@@ -102,6 +102,7 @@ class TieredBroker:
     jars: Path
     port: int
     sasl_port: int
+    tls_port: int
 
     @property
     def bootstrap_servers(self) -> str:
@@ -177,18 +178,24 @@ class TieredBroker:
 
 
 @contextmanager
-def running_broker(directory: Path) -> Iterator[TieredBroker]:
-    """A broker of its own below `directory`, ended when the block is left."""
+def running_broker(directory: Path, certificate: Path | None = None) -> Iterator[TieredBroker]:
+    """A broker of its own below `directory`, ended when the block is left. With a certificate, and its key in the same
+    file, it also listens with TLS."""
     jars = broker_jars(KAFKA_VERSION)
-    port, sasl_port, controller_port = free_ports(3)
+    port, sasl_port, controller_port, tls_port = free_ports(4)
     ports = {"port": port, "sasl_port": sasl_port, "controller_port": controller_port}
     directory.mkdir(parents=True, exist_ok=True)
     properties = directory / "server.properties"
-    own = _PROPERTIES.format(**ports, directory=directory, user=USER, password=PASSWORD)
+    tls = "" if certificate is None else f",SSL://127.0.0.1:{tls_port}"
+    own = _PROPERTIES.format(**ports, tls=tls, directory=directory, user=USER, password=PASSWORD)
+    if certificate is not None:
+        own += f"ssl.keystore.type=PEM\nssl.keystore.location={certificate}\n"
     properties.write_text(own + tiered_storage(KAFKA_VERSION, directory, replicas=1))
     format_storage(jars, properties, new_cluster_id())
     process = start_process(jars, directory, "-Xmx512m")
-    broker = TieredBroker(process=process, directory=directory, jars=jars, port=port, sasl_port=sasl_port)
+    broker = TieredBroker(
+        process=process, directory=directory, jars=jars, port=port, sasl_port=sasl_port, tls_port=tls_port
+    )
     try:
         _wait_for_answer(broker)
         yield broker

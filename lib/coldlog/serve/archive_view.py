@@ -132,6 +132,8 @@ class ArchiveView:
 
     def partition(self, name: str, partition: int) -> ServedPartition | None:
         """Return what is known of a partition; None if there is no such partition."""
+        if (kept := self.known_partition(name, partition)) is not None:
+            return kept
         if not 0 <= partition < self.topics().get(name, 0):
             return None
         known = self._known_now()

@@ -47,6 +47,8 @@ class ReadQuota:
     def charge(self, size_bytes: int) -> int:
         """Charge a read, and return 0; or return for how many milliseconds it may not be made. Raise `RetriableError`
         if the quota is shared and does not answer."""
+        if self._is_unlimited:
+            return 0
         if self._shared is not None:
             return self._shared.charge(size_bytes, _LONGEST_RESERVED_MS)
         with self._turn:

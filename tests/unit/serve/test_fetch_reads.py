@@ -248,7 +248,7 @@ def test_records_in_memory_are_sent_by_the_event_loop_and_all_others_by_a_thread
     assert _readers(served, SECOND)[0] == [_POOL], "these batches are not known yet"
     assert _readers(served, SECOND)[0] == here
     os.utime(served.logs[0])
-    assert _readers(served, 0) == (twice, sound, content), "it was changed"
+    assert _readers(served, 0) == (here, sound, content), "it is checked again"
     forget(served.logs[0])
     assert _readers(served, 0) == (twice, sound, content), "it must be read from the disk"
     assert _readers(served, 0) == (here, sound, content)
@@ -260,7 +260,29 @@ def test_a_file_is_opened_in_the_event_loop_only_where_the_file_system_is_known(
     served.fetch(0, SECOND)
     served.has_files = True
     assert _readers(served, 0)[0] == [_POOL]
-    assert _readers(served, SECOND)[0] == ([_LOOP, _POOL] if tells else [_POOL]), "its batches were not checked"
+    assert _readers(served, SECOND)[0] == [_LOOP if tells else _POOL]
+
+
+def test_the_event_loop_sends_no_damaged_batch(on_disk: tuple[_Served, bool]) -> None:
+    served, tells = on_disk
+    _, sound, _ = _readers(served, 0, SECOND)
+    with served.logs[1].open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff")
+    names, found, _ = _readers(served, 0, SECOND)
+    assert names[:2] == [_LOOP if tells else _POOL] * 2
+    assert found == {0: sound[0], SECOND: (ErrorCode.corrupt_message, 0)}
+
+
+def test_a_large_fetch_leaves_the_event_loop_to_others(
+    on_disk: tuple[_Served, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, tells = on_disk
+    _readers(served, 0, SECOND)
+    size = served.logs[0].stat().st_size
+    for most, reader in ((2 * size, _LOOP if tells else _POOL), (2 * size - 1, _POOL)):
+        monkeypatch.setattr(fetch_reads, "_MOST_BYTES", most)
+        assert _readers(served, 0, SECOND)[0] == [reader] * 2
 
 
 def test_a_read_quota_is_charged_once_where_the_records_are_not_in_memory(on_disk: tuple[_Served, bool]) -> None:

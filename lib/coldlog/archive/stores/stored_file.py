@@ -15,7 +15,8 @@ from typing import ClassVar
 
 MOST_OPEN = 256
 """So many descriptors should be open at a time: many systems allow a process 1,024."""
-_PROBED_BYTES = 64 * 1024
+_PROBED_BYTES = 256 * 1024
+_PROBE = [bytearray(1)]
 _SETTLED_NS = 10_000_000_000
 """A file that was changed less than 10 s ago may be changed again with the same time of change."""
 
@@ -84,7 +85,7 @@ class StoredFile:
         if sys.platform != "linux":
             return False
         try:
-            return os.preadv(self.descriptor.number, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+            return os.preadv(self.descriptor.number, _PROBE, position, os.RWF_NOWAIT) == 1
         except BlockingIOError:
             return otherwise
         except OSError:

@@ -4,8 +4,8 @@ Every batch is checked before it is sent, as it is when it is read. What was che
 file is the same, was not changed and the tables have the same build of the segment: then the bytes are not read here at
 all. The check reads into a small buffer of the thread, which stays in the processor's cache.
 
-A thread that must not wait (`without_waiting`) finds only slices that were checked and are in memory. It opens no file
-before another thread has seen that the file system tells what is in memory: on a network's one, that may hang.
+A thread that must not wait (`without_waiting`) finds only slices that are in memory. It opens no file before another
+thread has seen that the file system tells what is in memory: on a network's one, that may hang.
 
 A slice is not found so if its log is no file, if its last batch must be cut, if it is small, if many files are open, or
 if anything is wrong with it: who reads it in the other way finds out what.
@@ -119,10 +119,11 @@ def find_stored(
     if file is None or begin + size_bytes > file.state.size_bytes:
         return None
     found = StoredRange(file=file, position=begin, size_bytes=size_bytes)
+    if may_wait():
+        file.announce(begin, size_bytes)
+    elif not found.is_in_memory(0):
+        return None
     is_checked = checked.have((file.state, log_slice.served.build_number), begin, begin + size_bytes)
-    if not may_wait():
-        return found if is_checked and found.is_in_memory(0) else None
-    file.announce(begin, size_bytes)
     return found if is_checked or _is_sound(found, limits, log_slice, checked) else None
 
 

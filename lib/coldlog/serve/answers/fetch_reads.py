@@ -1,8 +1,8 @@
 """Plan the partitions of a fetch, and read their slices.
 
-The event loop does all of it if it need not wait for a store: the tables are in memory, the logs are files, their
-batches were checked before, and the system has them in memory (`without_waiting`). To hand work over to a thread and
-back costs as much as to send a megabyte.
+The event loop does all of it if it is little, and need not wait for a store: the tables are in memory, the logs are
+files, and the system has them in memory (`without_waiting`). To hand work over to a thread and back costs as much as to
+send a megabyte.
 
 Otherwise, from a file system, one thread plans all partitions, reads them one after another and begins to send the
 answer. What it has not begun to read after `_PATIENCE_S` is read as from a bucket: all slices at the same time, each in
@@ -28,8 +28,8 @@ from coldlog.serve.read_ahead import AheadSlice, ReadAhead
 from coldlog.serve.threads import QueueFullError
 
 _PATIENCE_S = 0.1
-_MOST_AT_ONCE = 16
-"""Partitions of a fetch that the event loop answers: a millisecond."""
+_MOST_PARTITIONS, _MOST_BYTES = 16, 4 << 20
+"""Of a fetch that the event loop answers. To check the batches takes it a millisecond, if that was not done before."""
 
 
 class FetchWork:
@@ -133,11 +133,13 @@ class FetchWork:
         must not be made twice if there is one."""
         context, count = self._context, len(self._asked.partitions)
         may_try = context.is_local and self._asked.as_files and context.quota.is_unlimited
-        if not may_try or count > _MOST_AT_ONCE or any(ahead):
+        if not may_try or count > _MOST_PARTITIONS or any(ahead):
             return False
         try:
             with without_waiting():
                 self._plan(ahead)
+                if sum(each.plan.size_bytes for each in self.plans if isinstance(each.plan, LogSlice)) > _MOST_BYTES:
+                    return False
                 while self._left:
                     self._found[self._left[0]] = self._read(self._left[0])
                     self._left.popleft()
