@@ -32,8 +32,8 @@ from confluent_kafka import Producer
 from broker.scenario import make_topic
 from broker.tiered_broker import TieredBroker, running_broker
 from endpoint.conftest import Endpoint, serving
-from endpoint.security.test_security import write_certificate
 from endpoint.support.raw_client import RawClient, connected, framed, list_offsets
+from servers.certificates import write_certificate
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TIERED, _LOCAL = "tiered", "local"

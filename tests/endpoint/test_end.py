@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from endpoint.conftest import serving
-from endpoint.security.test_security import write_certificate
 from endpoint.support.raw_client import RawClient, connected, fetch, framed, list_offsets, message
+from servers.certificates import write_certificate
 from servers.s3_proxy import Fault, S3Proxy
 from servers.s3_server import Bucket
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from coldlog.archive.stores.stored_file import MOST_OPEN, OwnedDescriptor
 from coldlog.errors import RetriableError
@@ -71,15 +72,35 @@ class Sending:
         if not isinstance(piece, StoredRange):
             return os.write(self._socket.number, memoryview(piece)[self._sent_bytes :])
         position, left = piece.position + self._sent_bytes, piece.size_bytes - self._sent_bytes
-        try:
+        with _errors_of_files():
             sent = os.sendfile(self._socket.number, piece.file.descriptor.number, position, left)
-        except OSError as failed:
-            if failed.errno in _OF_FILES:
-                raise RetriableError(f"a log cannot be read while it is sent: {failed.strerror}") from failed
-            raise
         if sent == 0:
-            raise RetriableError("a log was cut while it was sent")
+            raise _was_cut()
         return sent
+
+
+def read_part(piece: StoredRange) -> memoryview:
+    """Read bytes of a file, to be sent as a copy. Raise `RetriableError` if they cannot be read any more."""
+    content = memoryview(bytearray(len(piece)))
+    with _errors_of_files():
+        count = piece.file.read_into(content, piece.position)
+    if count < len(content):
+        raise _was_cut()
+    return content
+
+
+@contextmanager
+def _errors_of_files() -> Iterator[None]:
+    try:
+        yield
+    except OSError as failed:
+        if failed.errno in _OF_FILES:
+            raise RetriableError(f"a log cannot be read while it is sent: {failed.strerror}") from failed
+        raise
+
+
+def _was_cut() -> RetriableError:
+    return RetriableError("a log was cut while it was sent")
 
 
 class Outlet:
@@ -91,11 +112,6 @@ class Outlet:
     def __init__(self, number: Callable[[], int] | None = None) -> None:
         self._number = number
         self._opened: Sending | None = None
-
-    @property
-    def is_offered(self) -> bool:
-        """Whether answers may be sent here."""
-        return self._number is not None
 
     def open(self) -> Sending | None:
         """Return what may send the next answer; None if nothing may, or if many descriptors are open."""

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import cast
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar, cast
 
 from coldlog.records.fetch.stored_slices import StoredRange
 from coldlog.serve.answer_writer import Piece
 from coldlog.serve.presence import Presence
-from coldlog.serve.sending import Outlet, Sending
+from coldlog.serve.sending import Outlet, Sending, read_part
 from coldlog.serve.threads import Threads
 
 _AHEAD_BYTES = 128 * 1024
+_COPIED_BYTES = 256 * 1024
+_Found = TypeVar("_Found")
 
 
 class Wire(asyncio.Protocol):
@@ -86,17 +90,33 @@ class Wire(asyncio.Protocol):
 
     async def write(self, pieces: Sequence[Piece]) -> None:
         """Send pieces one after another. Return when the system has them all."""
-        if any(isinstance(piece, StoredRange) for piece in pieces):
+        if not self._has_tls and any(isinstance(piece, StoredRange) for piece in pieces):
             sending = Sending(self._number())
-            await self._send(lambda: sending.begin(pieces))
+            await self._in_thread(lambda: sending.begin(pieces))
             await self.finish(sending)
             return
         for piece in pieces:
-            if self._is_lost:
-                raise ConnectionResetError("the client has gone")
-            self.transport.write(piece)  # type: ignore[arg-type]  # it is no part of a file
-            if self._is_full:
-                await self._flushed()
+            if isinstance(piece, StoredRange):
+                await self._write_from_file(piece)
+            else:
+                await self._write_some(piece)
+
+    async def _write_some(self, content: bytes | memoryview) -> None:
+        if self._is_lost:
+            raise ConnectionResetError("the client has gone")
+        self.transport.write(content)
+        if self._is_full:
+            await self._flushed()
+
+    async def _write_from_file(self, piece: StoredRange) -> None:
+        """Write copies of a part of a file, which TLS encrypts. A client that is slow keeps one of them in memory."""
+        for at in range(0, len(piece), _COPIED_BYTES):
+            part = replace(piece, position=piece.position + at, size_bytes=min(_COPIED_BYTES, len(piece) - at))
+            if part.is_in_memory(0):
+                content = read_part(part)
+            else:
+                content = await self._in_thread(partial(read_part, part))
+            await self._write_some(content)
 
     async def finish(self, sending: Sending) -> None:
         """Send what is left of an answer. It goes past the transport, which has nothing to send itself: all was sent
@@ -112,11 +132,11 @@ class Wire(asyncio.Protocol):
             if sending.is_in_memory:
                 sending.send()
             else:
-                await self._send(sending.send)
+                await self._in_thread(sending.send)
 
-    async def _send(self, call: Callable[[], None]) -> None:
+    async def _in_thread(self, call: Callable[[], _Found]) -> _Found:
         assert self._send_threads is not None
-        await self._send_threads.run(call, self._idle_seconds)
+        return await self._send_threads.run(call, self._idle_seconds)
 
     async def _flushed(self) -> None:
         self._flush = self._loop.create_future()

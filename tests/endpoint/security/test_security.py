@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
 import ssl
 import subprocess
 import sys
@@ -17,15 +15,12 @@ import confluent_kafka
 import confluent_kafka.admin as confluent
 import kafka
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from endpoint.conftest import Endpoint, serving
 from endpoint.support.clients import read_with_librdkafka
 from endpoint.support.raw_client import connected, list_offsets, message
 from endpoint.support.truth import PLACES, true_records
+from servers.certificates import write_certificate
 
 _USER, _PASSWORD = "alice", "correct horse, battery=staple"
 _LIBRARY = Path(__file__).parents[3] / "lib"
@@ -39,24 +34,6 @@ class Secured:
 
     endpoint: Endpoint
     certificate: Path
-
-
-def write_certificate(directory: Path) -> Path:
-    """Write a certificate of 127.0.0.1, signed by itself, and its key into one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coldlog")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
-    builder = builder.not_valid_after(now + datetime.timedelta(days=1)).add_extension(address, critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = directory / "certificate.pem"
-    path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM) + private)
-    return path
 
 
 @pytest.fixture(scope="module")

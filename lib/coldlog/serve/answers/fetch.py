@@ -63,7 +63,6 @@ async def answer_fetch(context: Context, request: Request) -> Values:
         most_bytes=min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES))),
         level=_LEVELS.get(getattr(body, "isolation_level", 0), IsolationLevel.READ_UNCOMMITTED),
         rights=request.rights,
-        as_files=request.outlet.is_offered,
     )
     news = context.news
 

@@ -47,8 +47,6 @@ class AskedRecords:
     most_bytes: int
     level: IsolationLevel
     rights: Rights
-    as_files: bool
-    """Whether the answer may be sent from files."""
 
 
 Found = FetchedBatches | FetchedRecords | FetchFailure | ErrorCode

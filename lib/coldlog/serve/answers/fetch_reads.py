@@ -126,13 +126,13 @@ class FetchWork:
             found = await self._ahead.take(place, taken, plan)
             if found is not None:
                 return found
-        return await context.read(lambda: _read(context, plan, as_files=self._asked.as_files))
+        return await context.read(lambda: _read(context, plan))
 
     def _does_at_once(self, ahead: Sequence[AheadSlice | None]) -> bool:
         """Plan and read what needs no waiting; return whether that is all. A plan is charged to the quota once, so it
         must not be made twice if there is one."""
         context, count = self._context, len(self._asked.partitions)
-        may_try = context.is_local and self._asked.as_files and context.quota.is_unlimited
+        may_try = context.is_local and context.quota.is_unlimited
         if not may_try or count > _MOST_PARTITIONS or any(ahead):
             return False
         try:
@@ -150,7 +150,7 @@ class FetchWork:
     def _read(self, number: int) -> Found:
         plan = self.plans[number].plan
         assert isinstance(plan, LogSlice)
-        return _read(self._context, plan, as_files=self._asked.as_files)
+        return _read(self._context, plan)
 
     def _plan(self, ahead: Sequence[AheadSlice | None]) -> None:
         if self._is_planned:
@@ -177,12 +177,12 @@ class FetchWork:
             return None
 
 
-def _read(context: Context, plan: LogSlice, *, as_files: bool) -> Found:
+def _read(context: Context, plan: LogSlice) -> Found:
     """Read a slice."""
     began = time.monotonic()
     found: Found
     try:
-        found = context.view.read(plan, as_files=as_files)
+        found = context.view.read(plan, as_files=context.is_local)
     except ColdlogError as failed:
         context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
         found = ErrorCode.kafka_storage_error
