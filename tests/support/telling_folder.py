@@ -1,20 +1,27 @@
-"""telling_folder: find a folder on a file system that tells what is in memory."""
+"""telling_folder: find a folder whose file system tells what is in memory."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from coldlog.archive.stores.without_waiting import (
+    WouldWaitError,
+    are_in_memory,
+    open_known,
+    waits_for_a_disk_only,
+)
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @contextmanager
 def telling_folder() -> Iterator[Path | None]:
-    """Make a folder in which preadv with RWF_NOWAIT works, and remove it; None if this machine has no such place, as
-    in memory and in many containers."""
+    """Make such a folder, and remove it. None: this machine has no such place. A memory disk and many containers have
+    none."""
     for place in (tempfile.gettempdir(), "/var/tmp", str(_ROOT)):
         with tempfile.TemporaryDirectory(prefix="telling-", dir=place) as name:
             folder = Path(name)
@@ -33,8 +40,7 @@ def forget(log: Path) -> None:
 
 def _tells(probe: Path) -> bool:
     probe.write_bytes(b"1")
-    with probe.open("rb") as file:
-        try:
-            return os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT) == 1
-        except OSError:
-            return False
+    with probe.open("rb") as file, suppress(WouldWaitError):
+        os.close(open_known(str(probe), os.O_RDONLY))
+        return waits_for_a_disk_only(file.fileno()) and are_in_memory(file.fileno(), 0, 1)
+    return False

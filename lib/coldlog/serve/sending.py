@@ -18,6 +18,9 @@ from coldlog.records.fetch.stored_slices import StoredRange
 from coldlog.serve.answer_writer import Piece
 
 _OF_FILES = frozenset({errno.EIO, errno.ESTALE})
+_PROBED_BYTES = 1 << 20
+_MOST_AT_ONCE = 4 << 20
+"""What the event loop sends of one answer before it looks at other connections."""
 
 
 class Sending:
@@ -41,14 +44,6 @@ class Sending:
         """Whether the system has everything."""
         return not self._pieces
 
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether what is left can be sent without waiting for a store."""
-        return all(
-            not isinstance(piece, StoredRange) or piece.is_in_memory(0 if at else self._sent_bytes)
-            for at, piece in enumerate(self._pieces)
-        )
-
     def begin(self, pieces: Iterable[Piece]) -> None:
         """Begin to send these."""
         self._pieces.extend(pieces)
@@ -61,19 +56,39 @@ class Sending:
         while self._pieces:
             piece = self._pieces[0]
             try:
-                self._sent_bytes += self._send_some(piece)
+                self._count(piece, self._send_some(piece, len(piece) - self._sent_bytes))
             except BlockingIOError:
                 return
-            if self._sent_bytes == len(piece):
-                self._pieces.popleft()
-                self._sent_bytes = 0
 
-    def _send_some(self, piece: Piece) -> int:
+    def send_from_memory(self) -> bool:
+        """Send as much as the system takes now, up to `_MOST_AT_ONCE`; return False before a part of a file that is not
+        in memory. Raise as `send` does."""
+        left = _MOST_AT_ONCE
+        while self._pieces and left > 0:
+            piece, sent_bytes = self._pieces[0], self._sent_bytes
+            size_bytes = min(_PROBED_BYTES, len(piece) - sent_bytes)
+            if isinstance(piece, StoredRange) and not piece.part(sent_bytes, size_bytes).is_in_memory:
+                return False
+            try:
+                sent = self._send_some(piece, size_bytes)
+            except BlockingIOError:
+                break
+            left -= sent
+            self._count(piece, sent)
+        return True
+
+    def _count(self, piece: Piece, sent: int) -> None:
+        self._sent_bytes += sent
+        if self._sent_bytes == len(piece):
+            self._pieces.popleft()
+            self._sent_bytes = 0
+
+    def _send_some(self, piece: Piece, size_bytes: int) -> int:
         if not isinstance(piece, StoredRange):
-            return os.write(self._socket.number, memoryview(piece)[self._sent_bytes :])
-        position, left = piece.position + self._sent_bytes, piece.size_bytes - self._sent_bytes
+            return os.write(self._socket.number, memoryview(piece)[self._sent_bytes :][:size_bytes])
+        position = piece.position + self._sent_bytes
         with _errors_of_files():
-            sent = os.sendfile(self._socket.number, piece.file.descriptor.number, position, left)
+            sent = os.sendfile(self._socket.number, piece.file.descriptor.number, position, size_bytes)
         if sent == 0:
             raise _was_cut()
         return sent

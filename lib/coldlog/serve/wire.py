@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
@@ -111,8 +110,8 @@ class Wire(asyncio.Protocol):
     async def _write_from_file(self, piece: StoredRange) -> None:
         """Write copies of a part of a file, which TLS encrypts. A client that is slow keeps one of them in memory."""
         for at in range(0, len(piece), _COPIED_BYTES):
-            part = replace(piece, position=piece.position + at, size_bytes=min(_COPIED_BYTES, len(piece) - at))
-            if part.is_in_memory(0):
+            part = piece.part(at, min(_COPIED_BYTES, len(piece) - at))
+            if part.is_in_memory:
                 content = read_part(part)
             else:
                 content = await self._in_thread(partial(read_part, part))
@@ -129,9 +128,7 @@ class Wire(asyncio.Protocol):
                 await self._flushed()
             finally:
                 self._loop.remove_writer(sending.descriptor)
-            if sending.is_in_memory:
-                sending.send()
-            else:
+            if not sending.send_from_memory():
                 await self._in_thread(sending.send)
 
     async def _in_thread(self, call: Callable[[], _Found]) -> _Found:

@@ -285,6 +285,15 @@ def test_a_large_fetch_leaves_the_event_loop_to_others(
         assert _readers(served, 0, SECOND)[0] == [reader] * 2
 
 
+def test_a_reader_at_the_end_of_the_archive_needs_no_thread(on_disk: tuple[_Served, bool]) -> None:
+    served, _ = on_disk
+    end = {2 * SECOND: (ErrorCode.none, 0)}
+    assert served.fetch(2 * SECOND) == end
+    served.fetch_threads.close()
+    served.others.close()
+    assert served.fetch(2 * SECOND, seconds=1) == end
+
+
 def test_a_read_quota_is_charged_once_where_the_records_are_not_in_memory(on_disk: tuple[_Served, bool]) -> None:
     served, _ = on_disk
     _, sound, _ = _readers(served, 0)

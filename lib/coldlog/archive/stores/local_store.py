@@ -36,6 +36,7 @@ import numpy as np
 from coldlog.archive.stores.object_names import printable_name, require_object_name, require_prefix, require_range
 from coldlog.archive.stores.object_store import Level, ObjectInfo
 from coldlog.archive.stores.stored_file import FileState, OwnedDescriptor, StoredFile
+from coldlog.archive.stores.without_waiting import may_wait, open_known
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 
 # Readahead helps a sequential read of a log, not a read of one batch.
@@ -97,10 +98,12 @@ class LocalStore:
             raise self._error_for(failure, name) from failure
 
     def open_file(self, name: str) -> StoredFile | None:
-        """The file, whatever its size."""
+        """The file, whatever its size. A thread that must not wait gets it only if its inode is in memory
+        (`without_waiting`)."""
         require_object_name(name)
         try:
-            descriptor = OwnedDescriptor(os.open(self._path(name), _OPEN))
+            path = self._path(name)
+            descriptor = OwnedDescriptor(os.open(path, _OPEN) if may_wait() else open_known(path, _OPEN))
             return StoredFile(descriptor=descriptor, state=_state_of(_regular(descriptor.number, name)))
         except OSError as failure:
             raise self._error_for(failure, name) from failure

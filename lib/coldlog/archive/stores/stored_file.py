@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coldlog.archive.stores.without_waiting import are_in_memory, waits_for_a_disk_only
+
 MOST_OPEN = 256
 """So many descriptors should be open at a time: many systems allow a process 1,024."""
-_PROBED_BYTES = 256 * 1024
-_PROBE = [bytearray(1)]
 _SETTLED_NS = 10_000_000_000
 """A file that was changed less than 10 s ago may be changed again with the same time of change."""
 
@@ -69,27 +69,12 @@ class StoredFile:
             os.posix_fadvise(self.descriptor.number, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def is_in_memory(self, position: int, size_bytes: int) -> bool:
-        """Whether the system surely has these bytes in memory, so that who sends them does not wait for the store. One
-        byte of each `_PROBED_BYTES` is asked for, as the system reads and frees more than one page at a time."""
-        return all(
-            self._is_byte_in_memory(at)
-            for at in (*range(position, position + size_bytes, _PROBED_BYTES), position + size_bytes - 1)
-        )
+        """Whether the system has these bytes in memory, so that who sends them does not wait for the store."""
+        return are_in_memory(self.descriptor.number, position, size_bytes)
 
-    def tells_what_is_in_memory(self) -> bool:
-        """Whether the file system says of bytes that they are not in memory; network file systems do not."""
-        return self._is_byte_in_memory(0, otherwise=True)
-
-    def _is_byte_in_memory(self, position: int, *, otherwise: bool = False) -> bool:
-        """Return `otherwise` if it is not in memory, and False if that cannot be known."""
-        if sys.platform != "linux":
-            return False
-        try:
-            return os.preadv(self.descriptor.number, _PROBE, position, os.RWF_NOWAIT) == 1
-        except BlockingIOError:
-            return otherwise
-        except OSError:
-            return False  # The file system, or an old kernel, cannot say it.
+    def waits_for_a_disk_only(self) -> bool:
+        """Whether the file is on a file system of this machine, in which names are looked up without a network."""
+        return waits_for_a_disk_only(self.descriptor.number)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill the buffer from `position` on, and return how many bytes there were. Raise `OSError` as the system

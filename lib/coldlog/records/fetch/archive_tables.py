@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.archive.stores.without_waiting import check_may_wait
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.fetch import PartitionEnds
 from coldlog.records.aborted_transactions import AbortedTransactions
-from coldlog.records.fetch.without_waiting import check_may_wait
 from coldlog.records.source.archived_log import (
     ArchivedLogs,
     BatchPlaces,
@@ -122,6 +122,7 @@ class ArchiveTables:
         self._partitions: dict[tuple[str, int], ArchivedPartition | None] = {}
         self._kept_segments = 0
         self._aborted: dict[tuple[str, int, str], AbortedTransactions] = {}
+        self._quarantined: dict[tuple[str, int, str], list[QuarantinedSegment]] = {}
         self._batches: OrderedDict[_BatchesPlace, BatchPlaces] = OrderedDict()
         self._kept_batches = 0
         self._read_lock = threading.Lock()
@@ -150,7 +151,7 @@ class ArchiveTables:
             self._kept_segments += 1 if found is None else 1 + len(found.segments)
             if self._kept_segments > _KEPT_SEGMENTS:
                 # Replace, do not clear: other threads may still read the old dictionaries.
-                self._partitions, self._aborted, self._kept_segments = {}, {}, 0
+                self._partitions, self._aborted, self._quarantined, self._kept_segments = {}, {}, {}, 0
             self._partitions[place] = found
             return found
 
@@ -181,16 +182,22 @@ class ArchiveTables:
         self, archived: ArchivedPartition, from_offset: int, to_offset: int
     ) -> QuarantinedSegment | None:
         """Return the last quarantined segment that begins between the offsets, both inclusive."""
-        topic, partition = archived.topic, archived.partition
-        near = {"topic": (topic, topic), "partition": (partition, partition)}
-        found: list[QuarantinedSegment] = []
-        with self._reading():
-            for _, rows in self._quarantine.iter_parts(near, "partition"):
-                is_same = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
-                is_same = pc.and_(is_same, pc.equal(rows["topic_id"], archived.topic_id))
-                found += [_quarantined(row) for row in rows.filter(is_same).to_pylist()]
+        place = (archived.topic, archived.partition, archived.topic_id)
+        found = self._quarantined.get(place)
+        if found is None:
+            with self._reading():
+                found = self._quarantined[place] = self._quarantined_of(*place)
         between = [segment for segment in found if from_offset <= segment.start_offset <= to_offset]
         return max(between, key=lambda segment: (segment.start_offset, segment.segment_id), default=None)
+
+    def _quarantined_of(self, topic: str, partition: int, topic_id: str) -> list[QuarantinedSegment]:
+        near = {"topic": (topic, topic), "partition": (partition, partition)}
+        found: list[QuarantinedSegment] = []
+        for _, rows in self._quarantine.iter_parts(near, "partition"):
+            is_same = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
+            is_same = pc.and_(is_same, pc.equal(rows["topic_id"], topic_id))
+            found += [_quarantined(row) for row in rows.filter(is_same).to_pylist()]
+        return found
 
     def close(self) -> None:
         """Close the files; a later question opens them again."""

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.stores.without_waiting import check_may_wait
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.damage.damaged_segments import DamagedSegment, damage_of
@@ -32,7 +33,6 @@ from coldlog.records.fetch.local_tail import LocalTail, StaleArchive
 from coldlog.records.fetch.slice_reader import DamagedSlice, FetchedBatches, damaged, read_batches, read_slice
 from coldlog.records.fetch.slices import LogSlice, plan_slice, range_text, starting_at
 from coldlog.records.fetch.stored_slices import CheckedRanges
-from coldlog.records.fetch.without_waiting import check_may_wait
 from coldlog.runtime.opened_here import OpenedHere
 
 _Found = TypeVar("_Found")

@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout
+from coldlog.archive.stores.without_waiting import check_may_wait
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.batch_cutting import cut_record_batch
 from coldlog.formats.kafka.indexed_batches import are_indexed_batches
@@ -42,7 +43,6 @@ from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.fetch.stored_slices import CheckedRanges, StoredRange, find_stored
-from coldlog.records.fetch.without_waiting import check_may_wait
 from coldlog.records.segment_windows import of_segment
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)

@@ -17,12 +17,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from coldlog.archive.stores.without_waiting import check_may_wait
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.transactions import AbortedTransaction
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.fetch.archive_tables import ArchivedPartition, ArchiveTables
 from coldlog.records.source.archived_log import BatchPlaces, ServedSegment
+
+_MOST_COMPARED = 10_000
+"""Aborted transactions that an event loop compares: some ten microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +115,9 @@ def _plan_in_segment(
     if first >= stop:
         return last + 1
     within = batches.slice(first, stop)
-    count = max(1, int(np.searchsorted(within.end - within.position[0], request.max_bytes, side="right")))
+    until_bytes = within.position[0] + request.max_bytes
+    begun = within.slice(0, int(np.searchsorted(within.position, until_bytes, side="right")))
+    count = max(1, int(np.searchsorted(begun.end, until_bytes, side="right")))
     chosen = within.slice(0, count)
     is_all = first + count == stop
     return LogSlice(
@@ -119,14 +125,20 @@ def _plan_in_segment(
         served=served,
         batches=chosen,
         bounds=RecordBounds(from_offset=max(request.offset, served.from_offset), to_offset=last),
-        aborted=(
-            tables.aborted(archived).between(int(chosen.base_offset[0]), last)
-            if request.is_committed
-            else NOTHING_ABORTED
-        ),
+        aborted=_aborted(tables, archived, chosen, last) if request.is_committed else NOTHING_ABORTED,
         next_offset=last + 1 if is_all else int(chosen.last_offset[-1]) + 1,
         ends=archived.ends,
     )
+
+
+def _aborted(
+    tables: ArchiveTables, archived: ArchivedPartition, chosen: BatchPlaces, last_offset: int
+) -> AbortedTransactions:
+    """Return the aborted transactions that may have records in the batches. All of the partition are compared."""
+    aborted = tables.aborted(archived)
+    if len(aborted) > _MOST_COMPARED:
+        check_may_wait()
+    return aborted.between(int(chosen.base_offset[0]), last_offset)
 
 
 def _outside(tables: ArchiveTables, archived: ArchivedPartition, request: FetchRequest) -> FetchAnswer:

@@ -4,8 +4,9 @@ Every batch is checked before it is sent, as it is when it is read. What was che
 file is the same, was not changed and the tables have the same build of the segment: then the bytes are not read here at
 all. The check reads into a small buffer of the thread, which stays in the processor's cache.
 
-A thread that must not wait (`without_waiting`) finds only slices that are in memory. It opens no file before another
-thread has seen that the file system tells what is in memory: on a network's one, that may hang.
+A thread that must not wait (`without_waiting`) finds only slices that are in memory, of files whose inode is. It opens
+none before another thread has seen that the partition is on a file system of this machine: on one of a network, that
+may hang.
 
 A slice is not found so if its log is no file, if its last batch must be cut, if it is small, if many files are open, or
 if anything is wrong with it: who reads it in the other way finds out what.
@@ -21,10 +22,10 @@ import numpy as np
 
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.stores.stored_file import MOST_OPEN, FileState, OwnedDescriptor, StoredFile
+from coldlog.archive.stores.without_waiting import may_wait
 from coldlog.formats.kafka.indexed_batches import are_indexed_batches
 from coldlog.formats.limits import DecodeLimits
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.fetch.without_waiting import may_wait
 from coldlog.records.source.archived_log import BatchPlaces
 
 _LEAST_BYTES = 32 * 1024
@@ -47,9 +48,14 @@ class StoredRange:
     def __len__(self) -> int:
         return self.size_bytes
 
-    def is_in_memory(self, sent_bytes: int) -> bool:
-        """Whether the system surely has what is left in memory."""
-        return self.file.is_in_memory(self.position + sent_bytes, self.size_bytes - sent_bytes)
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the system has these bytes in memory."""
+        return self.file.is_in_memory(self.position, self.size_bytes)
+
+    def part(self, begin: int, size_bytes: int) -> StoredRange:
+        """Return some of these bytes."""
+        return StoredRange(file=self.file, position=self.position + begin, size_bytes=size_bytes)
 
 
 class CheckedRanges:
@@ -70,7 +76,7 @@ class CheckedRanges:
             return any(first <= begin and end <= stop for first, stop in ranges)
 
     def is_local(self, segment: ListedSegment) -> bool:
-        """Whether the logs of the segment's partition are on a file system that tells what is in memory."""
+        """Whether the logs of the segment's partition are known to be on a file system of this machine."""
         return _partition_of(segment) in self._local
 
     def learn_local(self, segment: ListedSegment) -> None:
@@ -121,7 +127,7 @@ def find_stored(
     found = StoredRange(file=file, position=begin, size_bytes=size_bytes)
     if may_wait():
         file.announce(begin, size_bytes)
-    elif not found.is_in_memory(0):
+    elif not found.is_in_memory:
         return None
     is_checked = checked.have((file.state, log_slice.served.build_number), begin, begin + size_bytes)
     return found if is_checked or _is_sound(found, limits, log_slice, checked) else None
@@ -143,7 +149,7 @@ def _is_sound(found: StoredRange, limits: DecodeLimits, log_slice: LogSlice, che
         return False  # Who reads it in the other way gets the store's error.
     if file.state.is_settled:
         checked.add((file.state, served.build_number), found.position, found.position + found.size_bytes)
-        if file.tells_what_is_in_memory():
+        if file.waits_for_a_disk_only():
             checked.learn_local(served.segment)
     return True
 

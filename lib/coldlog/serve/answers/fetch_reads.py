@@ -19,9 +19,9 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from kio.schema.errors import ErrorCode
 
+from coldlog.archive.stores.without_waiting import WouldWaitError, without_waiting
 from coldlog.errors import ColdlogError
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.fetch.without_waiting import WouldWaitError, without_waiting
 from coldlog.serve.answers.fetch_plans import AskedRecords, Found, PartitionPlan, no_records, plan_partitions
 from coldlog.serve.context import Context
 from coldlog.serve.read_ahead import AheadSlice, ReadAhead
@@ -64,10 +64,10 @@ class FetchWork:
         reading = None
         if context.is_local:
             reading = context.fetch_threads.run_spare(lambda: self._do(ahead, finish), context.request_seconds)
-        if reading is None:
-            await context.look_up(lambda: self._plan(ahead))
-        else:
+        if reading is not None:
             await self._read_together(reading)
+        elif not self._is_planned:
+            await context.look_up(lambda: self._plan(ahead))
         self._alone = frozenset(iter(self._next, None))
 
     def get(self, number: int) -> Found:

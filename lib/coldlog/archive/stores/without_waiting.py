@@ -1,0 +1,109 @@
+"""Answer from memory only, for a caller that must not wait for a store: the event loop of `coldlog serve`.
+
+In the block of `without_waiting`, what would read a table or a log raises `WouldWaitError`. The caller asks again in a
+thread. Linux opens a file without waiting since 5.12 (openat2 with RESOLVE_CACHED), and tells which of its bytes are in
+memory since 6.5 (cachestat). An older kernel, another system, or a container that forbids these calls has nothing in
+memory, as far as this module knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_here = threading.local()
+"""`is_in_hurry`: this thread must not wait."""
+_OPENAT2, _CACHESTAT = 437, 451
+"""Numbers of system calls; all processors but Alpha's have these."""
+_HERE_FD, _RESOLVE_CACHED = -100, 0x20
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CANNOT_TELL = frozenset({errno.EAGAIN, errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP, errno.E2BIG})
+_call = ctypes.CDLL(None, use_errno=True).syscall if sys.platform == "linux" else None
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Pages(ctypes.Structure):
+    _fields_ = (
+        ("cached", ctypes.c_uint64),
+        ("dirty", ctypes.c_uint64),
+        ("in_writeback", ctypes.c_uint64),
+        ("evicted", ctypes.c_uint64),
+        ("recently_evicted", ctypes.c_uint64),
+    )
+
+
+class WouldWaitError(Exception):
+    """A store must be asked, and this thread must not wait for it."""
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Let nothing in the block wait for a store in this thread."""
+    _here.is_in_hurry = True
+    try:
+        yield
+    finally:
+        _here.is_in_hurry = False
+
+
+def may_wait() -> bool:
+    """Whether this thread may wait for a store."""
+    return not getattr(_here, "is_in_hurry", False)
+
+
+def check_may_wait() -> None:
+    """Raise `WouldWaitError` if this thread must not wait."""
+    if not may_wait():
+        raise WouldWaitError
+
+
+def open_known(path: str, flags: int) -> int:
+    """Open a file whose directories and inode are in memory. Raise `WouldWaitError` if they are not, else `OSError` as
+    `os.open` does."""
+    how = _How(flags=flags | os.O_CLOEXEC, mode=0, resolve=_RESOLVE_CACHED)
+    if _call is None:
+        raise WouldWaitError
+    number = int(_call(_OPENAT2, _HERE_FD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    if number < 0:
+        failed = ctypes.get_errno()
+        if failed in _CANNOT_TELL:
+            raise WouldWaitError
+        raise OSError(failed, os.strerror(failed))
+    return number
+
+
+def are_in_memory(descriptor: int, position: int, size_bytes: int) -> bool:
+    """Whether the system has all of these bytes of an open file in memory; False also if it does not tell."""
+    if _call is None:
+        return False
+    begin = position - position % _PAGE_BYTES
+    asked, pages = _Range(offset=begin, length=position + size_bytes - begin), _Pages()
+    if _call(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(pages), 0):
+        return False
+    return int(pages.cached) >= -(-int(asked.length) // _PAGE_BYTES)
+
+
+def waits_for_a_disk_only(descriptor: int) -> bool:
+    """Whether an open file is on a file system of this machine, which gives what it has in memory at once (preadv with
+    RWF_NOWAIT). File systems of a network and those of a program do not."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        pass  # It knows that this byte is not in memory.
+    except OSError:
+        return False
+    return True
