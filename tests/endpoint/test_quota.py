@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from pathlib import Path
 
-from endpoint.conftest import Endpoint, serving
+from endpoint.conftest import serving
 from endpoint.support.clients import read_with_librdkafka
+from endpoint.support.follow import follow
 from endpoint.support.raw_client import connected, fetch
 from endpoint.support.truth import PLACES, true_records
 from endpoint.support.users_file import connected_as, write_users
@@ -15,17 +14,6 @@ from endpoint.test_metrics import metric_samples, metrics_address
 
 _QUOTA = "remote.log.manager.fetch.max.bytes.per.second"
 _ASKED = [("payments", 0, 0), ("payments", 1, 0)]
-
-
-def _follow(endpoint: Endpoint) -> str:
-    """Let it read its settings again, and return what it says of them."""
-    said = len(endpoint.said())
-    endpoint.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 60
-    while "settings" not in endpoint.said()[said:]:
-        assert time.monotonic() < deadline, "it does not follow"
-        time.sleep(0.02)
-    return endpoint.said()[said:]
 
 
 def test_a_fetch_over_the_quota_serves_one_partition_and_throttles_the_others(
@@ -49,11 +37,11 @@ def test_a_fetch_over_the_quota_serves_one_partition_and_throttles_the_others(
         assert samples["throttled_partitions_total", "payments"] >= 3
         assert samples["throttled_bytes_total", "payments"] > 3000
         config.write_text(f'"{_QUOTA}" = "1GiB"\n')
-        assert "follow" in _follow(endpoint)
+        assert "follow" in follow(endpoint)
         found = read_with_librdkafka(endpoint.address, PLACES, "read_committed")
         assert not [place for place in PLACES if found[place] != true_records(place, "read_committed")]
         config.write_text("[fetch]\nno_such_setting = 1\n")
-        assert "stay as they are" in _follow(endpoint)
+        assert "stay as they are" in follow(endpoint)
 
 
 def test_every_record_arrives_under_a_quota(golden_uri: str, golden_archive: Path, tmp_path: Path) -> None:
@@ -73,6 +61,6 @@ def test_rights_of_users_are_followed(golden_uri: str, golden_archive: Path, tmp
         for rights in (None, 'topics = ["orders"]'):
             if rights is not None:
                 users.write_text(f"{users.read_text()}\n{rights}\n")
-                assert "follow" in _follow(endpoint)
+                assert "follow" in follow(endpoint)
             errors.append([topic.partitions[0].error_code for topic in client.ask(1, 12, fetch(12, _ASKED)).responses])
     assert errors == [[0, 0], [29, 29]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 
 from coldlog.serve.read_ahead import KEPT_S
 from endpoint.conftest import Endpoint, serving
+from endpoint.support.follow import follow
 from endpoint.support.raw_client import RawClient, connected, fetch
 from endpoint.test_metrics import metric_samples, metrics_address
 from servers.s3_proxy import Fault, S3Proxy
@@ -36,9 +37,9 @@ class _InBucket:
     notes: Path
 
     @contextmanager
-    def serving(self, *settings: str) -> Iterator[Endpoint]:
+    def serving(self, *settings: str, config: Path | None = None) -> Iterator[Endpoint]:
         self.store.begin()
-        with serving(self.notes, self.warehouse, self.uri, _OBSERVED, *settings) as endpoint:
+        with serving(self.notes, self.warehouse, self.uri, _OBSERVED, *settings, config=config) as endpoint:
             yield endpoint
 
     @property
@@ -75,10 +76,11 @@ def _end_of(records: bytes) -> int:
     return end
 
 
-def _read_all(client: RawClient) -> list[Any]:
-    """All answers, from the first offset to the end."""
-    answers, offset = [], 0
+def _read_all(client: RawClient, before_each: Callable[[int], None] = lambda _: None) -> list[Any]:
+    """All answers, from the first offset to the end. `before_each` is called with the number of each request."""
+    answers, offset = list[Any](), 0
     while offset < _END:
+        before_each(len(answers))
         answers.append(_fetch(client, offset))
         offset = _end_of(answers[-1].records)
     return answers
@@ -117,6 +119,31 @@ def test_answers_and_reads_are_those_without_reading_ahead(in_bucket: _InBucket)
         assert _read_all(client) == expected
         assert sorted(in_bucket.reads) == sorted(once)
         assert _samples(endpoint) == (len(once) - 2, 0, 0)
+
+
+def test_settings_that_change_while_slices_are_read_ahead_change_no_answer(
+    in_bucket: _InBucket, tmp_path: Path
+) -> None:
+    with in_bucket.serving(_OFF) as endpoint, connected(endpoint.port) as client:
+        expected, once = _read_all(client), in_bucket.reads
+    config, changes = (
+        tmp_path / "coldlog.toml",
+        {3: '"serve.read_ahead_bytes" = 0', 5: f'"{_QUOTA}.max.bytes.per.second" = 1000000000'},
+    )
+    config.write_text("")
+    with in_bucket.serving(config=config) as endpoint, connected(endpoint.port) as client:
+
+        def change(number: int) -> None:
+            if number in changes:
+                _wait_for_memory(endpoint, is_held=number == 3)
+                config.write_text(changes[number])
+                assert "as they are now" in follow(endpoint)
+
+        assert _read_all(client, change) == expected
+        assert sorted(in_bucket.reads) == sorted(once)
+        hits, unused, held = _samples(endpoint)
+        assert (unused, held) == (0, 0)
+        assert 2 <= hits < len(once) - 2, "some were read ahead, before and after"
 
 
 def test_the_next_slice_is_read_before_it_is_asked_for(in_bucket: _InBucket) -> None:
