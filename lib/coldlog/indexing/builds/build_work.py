@@ -2,8 +2,8 @@
 
 One query over `segments` surveys the work (`survey_builds`), and a second one reads the pending segments, if there are
 any. The serving plan gives the segments that contain a log start offset. The result has all values of a segment's row
-that the build needs. Of a large table, partitions with at most `MOST_AT_ONCE` segments are read at a time, so that the
-memory of the driver does not grow with the archive.
+that the build needs. Of a large table, about `MOST_AT_ONCE` segments are read at a time, so that the memory of the
+driver does not grow with the archive: some partitions, or the segments of one between two offsets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -213,7 +214,7 @@ def _is_last() -> Column:
 
 
 def _iter_work(segments: DataFrame, at_most: int | None = None) -> Iterator[WorkTable]:
-    """Yield the segments, of some partitions at a time, as they were at first: what is built meanwhile is not seen.
+    """Yield the segments, some at a time, as they were at first: what is built meanwhile is not seen.
 
     `at_most`: how many there are at most; None: not known.
     """
@@ -227,8 +228,20 @@ def _iter_work(segments: DataFrame, at_most: int | None = None) -> Iterator[Work
         low, high = ((counts[at]["topic"], counts[at]["partition"]) for at in (first, last))
         topic, place = F.col("topic"), F.struct("topic", "partition")
         # By the topic, files are skipped.
-        here = topic.between(low[0], high[0]) & place.between(_place(low), _place(high))
-        yield WorkTable.of(wanted.where(here).toArrow())
+        here = wanted.where(topic.between(low[0], high[0]) & place.between(_place(low), _place(high)))
+        is_large = counts[first]["count"] > MOST_AT_ONCE
+        for is_part in _offset_ranges(here) if is_large else [F.lit(True)]:
+            yield WorkTable.of(here.where(is_part).toArrow())
+
+
+def _offset_ranges(segments: DataFrame) -> Iterator[Column]:
+    """Divide the segments of one partition into ranges of offsets, each with `MOST_AT_ONCE` of them. Segments that
+    begin at the same offset stay together."""
+    starts = segments.select("start_offset").orderBy("start_offset").toArrow()["start_offset"].to_pylist()
+    bounds = [*dict.fromkeys(starts[::MOST_AT_ONCE]), None]
+    for low, high in pairwise(bounds):
+        is_part = F.col("start_offset") >= low
+        yield is_part if high is None else is_part & (F.col("start_offset") < high)
 
 
 def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
