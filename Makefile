@@ -160,7 +160,7 @@ constraints: setup ## pin again what setup.cfg's packages need (UPGRADE=--upgrad
 		--no-header --no-annotate --no-emit-index-url --output-file conf/airflow/constraints.txt
 
 clean: ## remove what runs and tests leave behind; packages and jars stay
-	rm -rf warehouse spark-warehouse metastore_db derby.log build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf warehouse coldlog-demo spark-warehouse metastore_db derby.log build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache .venv/numba-cache .venv/java-classes/*
 
 distclean: clean ## remove packages and jars too

@@ -138,7 +138,8 @@ def _index(broker: TieredBroker, folder: Path) -> Path:
 def _reading(
     what: str, ways: Sequence[_Way], ends: Mapping[int, int], client_count: int, turns: int
 ) -> Iterator[Figure]:
-    """Read everything; each client has its share of the partitions, or one of them if there are more clients."""
+    """Read everything; each client has its share of the partitions. More clients read the first part of one each."""
+    ends = {at: end * _PARTITIONS // max(client_count, _PARTITIONS) for at, end in ends.items()}
     rates: dict[str, list[float]] = {way.name: [] for way in ways}
     costs: dict[str, list[float]] = {way.name: [] for way in ways}
     for turn in range(turns + 1):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import kafka
 import pytest
@@ -37,6 +39,19 @@ def test_the_offset_at_a_time_is_that_of_a_scan_of_the_archive(endpoint: Endpoin
     for asked in true_times():
         found = FINDERS[client](endpoint.address, {place: timestamp_ms for place, (timestamp_ms, _) in asked.items()})
         assert found == {place: offset for place, (_, offset) in asked.items()}
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_python_of_the_page_reads_from_a_time_to_the_end(endpoint: Endpoint, number: int) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "set-up-kafka-clients.md").read_text()
+    (_, section) = page.split("\n## Python\n")
+    examples = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    assert len(examples) == 2
+    names: dict[str, Any] = {}
+    exec(examples[number].replace("127.0.0.1:9092", endpoint.address), names)
+    expected = [row for row in true_records(("orders", 0), "read_committed") if row["o"] >= 2592]
+    assert [(offset, time) for offset, time, _ in names["read"]] == [(row["o"], row["ts"]) for row in expected]
+    assert names["read"][0][2] == b"k222"
 
 
 def test_the_log_begins_and_ends_where_the_archive_does(endpoint: Endpoint) -> None:

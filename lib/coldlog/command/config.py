@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from coldlog.command.shared.outputs import Shown, add_output_options, write_rows
 from coldlog.command.shared.settings_options import add_settings_options, read_settings
 from coldlog.errors import UsageError
+from coldlog.runtime.installation import COMMAND
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not rows:
         prefix = arguments.prefix
         near = get_close_matches(prefix, [key for key, _ in settings.items()], n=1, cutoff=0.0)[0]
-        raise UsageError(f"no setting begins with {prefix}: did you mean {near}? `coldlog config show` lists all")
+        raise UsageError(f"no setting begins with {prefix}: did you mean {near}? `{COMMAND} config show` lists all")
     shown: Shown = {
         "setting": lambda row: row["setting"],
         "value": lambda row: row["value"],

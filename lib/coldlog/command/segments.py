@@ -4,12 +4,15 @@
     coldlog segments --status quarantined
     coldlog segments orders --csv
 
-A segment that is not served says why.
+A segment that is not served says why, and one with damaged places which offsets are lost there (`served_holes` of the
+table).
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from coldlog.command.shared.listings import add_listing_arguments, prepare, wanted, write_listing
 from coldlog.command.shared.outputs import Shown
@@ -42,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     values = wanted(arguments)
     if arguments.status is not None:
         values["index_status"] = arguments.status
-    rows = read_table(settings, SEGMENTS, _NAMES, values)
+    rows = read_table(settings, SEGMENTS, (*_NAMES, "served_holes"), values)
     if arguments.not_served:
         rows = [row for row in rows if row["served_from_offset"] is None]
     rows.sort(key=lambda row: (row["topic"], row["partition"], row["start_offset"], row["segment_id"]))
@@ -55,11 +58,24 @@ def run(arguments: argparse.Namespace) -> int:
         "records": lambda row: row["record_count"],
         "status": lambda row: row["index_status"],
         "served": lambda row: _served(row["served_from_offset"], row["served_to_offset"]),
-        "not served": lambda row: row["not_served_reason"],
+        "not served": lambda row: row["not_served_reason"] or _lost(row),
         "segment": lambda row: row["segment_id"],
     }
     write_listing(arguments, settings, _NAMES, rows, shown)
     return 0
+
+
+def _lost(row: Mapping[str, Any]) -> str:
+    """Return the served offsets that are lost in damaged places."""
+    first, last = row["served_from_offset"], row["served_to_offset"]
+    lost = []
+    for hole in row["served_holes"] or () if first is not None else ():
+        begin, end = (
+            max(hole["from_offset"], first),
+            last if hole["to_offset"] is None else min(hole["to_offset"], last),
+        )
+        lost += [f"{begin}..{end}"] if begin <= end else []
+    return ", ".join(lost)
 
 
 def _served(first: object, last: object) -> str:

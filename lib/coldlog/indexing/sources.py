@@ -5,6 +5,7 @@ A run that finds nothing new imports this, so it must not import what builds an 
 
 from __future__ import annotations
 
+from coldlog.archive.layouts.layout import NoArchiveError
 from coldlog.archive.open_archive import open_store
 from coldlog.brokers.kafka_client import Cluster, open_cluster
 from coldlog.errors import UsageError
@@ -37,5 +38,8 @@ def open_event_source(settings: Settings) -> LogSegmentsSource | TableSource | T
         return None
     if metadata.source is MetadataSource.TABLE:
         return TableSource(uri=metadata.uri)
-    store = open_store(metadata.uri, s3_options(settings))
+    try:
+        store = open_store(metadata.uri, s3_options(settings))
+    except NoArchiveError as missing:
+        raise UsageError(f"{missing}; correct metadata.uri") from missing
     return LogSegmentsSource(store=store, topic=metadata.topic, limits=decode_limits(settings))

@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 
 from coldlog.errors import UsageError
-from coldlog.runtime.installation import ROOT
+from coldlog.runtime.installation import COMMAND, ROOT
 from coldlog.runtime.setting_uris import (
     absolute_uri,
     is_secret_key,
@@ -254,7 +254,7 @@ def _unknown_key(assignment: _Assignment, keys: list[str]) -> UsageError:
     nearest = difflib.get_close_matches(assignment.key, keys, n=1, cutoff=0.0)[0]
     return UsageError(
         f"unknown setting {assignment.key} ({assignment.origin}): did you mean {nearest}? "
-        "`coldlog config show` lists all"
+        f"`{COMMAND} config show` lists all"
     )
 
 

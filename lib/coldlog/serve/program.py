@@ -208,9 +208,11 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: follow_settings(job, context))
         observe(context, lambda: server.connections)
         if metrics_at:
-            metrics_port = await _listen(metrics_at, lambda: start_metrics_server(context, *metrics_at))
+            metrics_port = await _listen(
+                metrics_at, "serve.metrics", lambda: start_metrics_server(context, *metrics_at)
+            )
             job.console.note(f"metrics at http://{metrics_at[0]}:{metrics_port}/metrics")
-        port = await _listen(listen, lambda: server.start(*listen, security.tls))
+        port = await _listen(listen, "--listen", lambda: server.start(*listen, security.tls))
         if not advertised:
             context.port = port
         keeping = await _join_nodes(context, settings)
@@ -250,11 +252,13 @@ def follow_settings(job: PlainJob, context: Context) -> None:
     job.console.note("users, timeouts, read quota, read-ahead and pools follow the settings as they are now")
 
 
-async def _listen(address: _Address, start: Callable[[], Awaitable[int]]) -> int:
+async def _listen(address: _Address, option: str, start: Callable[[], Awaitable[int]]) -> int:
     try:
         return await start()
     except OSError as taken:
-        raise UsageError(f"cannot listen on {address[0]}:{address[1]}: {taken.strerror}") from taken
+        raise UsageError(
+            f"cannot listen on {address[0]}:{address[1]}: {taken.strerror}; give another address ({option})"
+        ) from taken
 
 
 async def _open_groups(job: PlainJob, threads: Threads) -> tuple[Coordinator, SharedGroups | None]:

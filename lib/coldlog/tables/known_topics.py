@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from coldlog.errors import UsageError
+from coldlog.runtime.installation import COMMAND
 from coldlog.tables.table_rows import read_table
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def find_unknown(settings: Settings, topic: str | None, partition: int | None = 
             return None
     warehouse = f"the warehouse {settings.warehouse_uri}"
     if topic is None:
-        return UsageError(f"no topic of {warehouse} has a partition {partition}; `coldlog partitions` lists all")
+        return UsageError(f"no topic of {warehouse} has a partition {partition}; `{COMMAND} partitions` lists all")
     return UsageError(f"{warehouse} does not know {unknown_text(topic, partition, known)}")
 
 
@@ -42,11 +43,11 @@ def unknown_text(topic: str, partition: int | None, known: Iterable[str]) -> str
     names = list(known)
     if topic not in names:
         return f"the topic {topic!r}{_nearest(topic, names)} lists all"
-    return f"partition {partition} of topic {topic!r}; `coldlog partitions {topic}` lists all"
+    return f"partition {partition} of topic {topic!r}; `{COMMAND} partitions {topic}` lists all"
 
 
 def _nearest(topic: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(topic, known, n=1)
-    return f": did you mean {near[0]}? `coldlog topics`" if near else "; `coldlog topics`"
+    return f": did you mean {near[0]}? `{COMMAND} topics`" if near else f"; `{COMMAND} topics`"

@@ -14,6 +14,7 @@ from coldlog.command.main import main
 from coldlog.errors import UsageError
 from coldlog.fetcher import open_fetcher
 from coldlog.model.fetch import FetchedRecord, FetchedRecords, TimestampType
+from coldlog.runtime.installation import COMMAND
 from servers.broker_tails import TAIL_MS, write_broker_tails
 
 RECORD = FetchedRecord(
@@ -108,7 +109,7 @@ def test_cat_goes_on_in_the_log_directory_where_the_archive_ends(
     [
         (["-o", "3953"], 0, ""),
         (["-o", "5000"], 0, "orders-0 has offsets 0 to 3952, none from 5000 on"),
-        (["-p", "7"], 2, "does not know partition 7 of topic 'orders'; `coldlog partitions orders` lists all"),
+        (["-p", "7"], 2, f"does not know partition 7 of topic 'orders'; `{COMMAND} partitions orders` lists all"),
         (["--from", "now"], 0, "orders-0 has no record at or after this time; its offsets are 0 to 3952"),
         (["--from", "now", "--to", "2023-11-15"], 2, "--to 2023-11-15 is an earlier time"),
         (["-o", "s@soon"], 2, "not a timestamp"),
@@ -149,7 +150,6 @@ def test_a_partition_of_a_topic_that_is_not_there_names_the_nearest_topic(
     golden_uri: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cat", "orderz", "-p", "0", "-w", golden_uri]) == 2
-    told = (
-        f"the warehouse {golden_uri} does not know the topic 'orderz': did you mean orders? `coldlog topics` lists all"
-    )
+    hint = f"did you mean orders? `{COMMAND} topics` lists all"
+    told = f"the warehouse {golden_uri} does not know the topic 'orderz': {hint}"
     assert capfd.readouterr() == ("", f"coldlog cat: {told}\n")

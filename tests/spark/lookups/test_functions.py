@@ -37,6 +37,21 @@ def test_function_with_constants_returns_an_answer_or_the_reason(sql: SparkSessi
     assert ask("'orders', 0, NULL") == (None, INVALID)
 
 
+@pytest.mark.parametrize("function", ["offset_for_timestamp", "list_offsets"])
+def test_a_time_is_a_number_of_milliseconds_and_nothing_that_spark_would_make_one(
+    sql: SparkSession, function: str
+) -> None:
+    def ask(time: str) -> list[object]:
+        return [row["offset"] for row in sql.sql(f"SELECT offset FROM {function}('orders', 0, {time})").collect()]
+
+    time = "TIMESTAMP '2023-11-15 10:00:00 UTC'"
+    for number in ("1700042400000", "1700042400000D", "1.7000424E12BD", f"unix_millis({time})"):
+        assert ask(number) == [2592]
+    for other in (time, "DATE '2023-11-15'", "'2023-11-15'", "true"):
+        with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+            ask(other)
+
+
 def test_function_with_parameters_treats_names_as_data(sql: SparkSession) -> None:
     for topic in ("late.events", "x' OR '1'='1", "`; DROP TABLE segments", "ünï\n"):
         rows = sql.sql(

@@ -14,6 +14,8 @@ from array import array
 from pathlib import Path
 from typing import IO
 
+from coldlog.runtime.installation import COMMAND
+
 ASKED = ["lookup", "orders", "2023-11-15T10:00Z"]
 SLOW = {
     "aiohttp", "asyncio", "botocore", "Crypto", "cryptography", "delta", "fsspec", "kafka", "llvmlite", "numba",
@@ -73,7 +75,7 @@ def test_words_are_utf8_and_output_is_readable_in_a_locale_of_ascii(golden_uri: 
     assert ran.returncode == 2
     told = ran.stderr.decode("ascii").replace("\\xf6", "ö").replace("\\xdf", "ß")
     assert told == (
-        f"coldlog lookup: the warehouse {golden_uri} does not know the topic 'größe'; `coldlog topics` lists all\n"
+        f"coldlog lookup: the warehouse {golden_uri} does not know the topic 'größe'; `{COMMAND} topics` lists all\n"
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from coldlog.launch.executor_packages import package_zip
 from coldlog.launch.spark_options import LAUNCH_OPTIONS, REQUIRED_OPTIONS, list_jars
 from coldlog.launch_options import launch_environment, launch_options, main
-from coldlog.runtime.installation import ROOT
+from coldlog.runtime.installation import COMMAND, ROOT
 
 
 def test_launch_options_have_jars_and_memory_but_no_options_that_a_job_sets_itself(
@@ -65,7 +65,8 @@ def test_wrong_settings_are_refused_on_one_line_before_any_jvm(capsys: pytest.Ca
     answer = capsys.readouterr()
     assert answer.out == ""
     assert answer.err == (
-        "coldlog: unknown setting warehose.uri (--set): did you mean warehouse.uri? `coldlog config show` lists all\n"
+        "coldlog: unknown setting warehose.uri (--set): did you mean warehouse.uri? "
+        f"`{COMMAND} config show` lists all\n"
     )
 
 
@@ -75,7 +76,7 @@ def test_a_driver_that_imports_the_executors_package_finds_the_checkout(tmp_path
     program = (
         "import coldlog, coldlog.formats.kafka.record_batch; "
         "from coldlog.launch.executor_packages import package_zip; "
-        "from coldlog.runtime.installation import ROOT; "
+        "from coldlog.runtime.installation import ROOT, COMMAND; "
         "print(coldlog.__file__, ROOT, package_zip(), sep='\\n')"
     )
     told = subprocess.run(

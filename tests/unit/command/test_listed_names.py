@@ -9,16 +9,17 @@ import pytest
 from deltalake import write_deltalake
 
 from coldlog.command.main import main
+from coldlog.runtime.installation import COMMAND
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 
 
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (["partitions", "orderz"], "the topic 'orderz': did you mean orders? `coldlog topics` lists all"),
-        (["segments", "nowhere"], "the topic 'nowhere'; `coldlog topics` lists all"),
-        (["topics", "order"], "the topic 'order': did you mean orders? `coldlog topics` lists all"),
-        (["segments", "orders", "-p", "7"], "partition 7 of topic 'orders'; `coldlog partitions orders` lists all"),
+        (["partitions", "orderz"], f"the topic 'orderz': did you mean orders? `{COMMAND} topics` lists all"),
+        (["segments", "nowhere"], f"the topic 'nowhere'; `{COMMAND} topics` lists all"),
+        (["topics", "order"], f"the topic 'order': did you mean orders? `{COMMAND} topics` lists all"),
+        (["segments", "orders", "-p", "7"], f"partition 7 of topic 'orders'; `{COMMAND} partitions orders` lists all"),
     ],
 )
 @pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
@@ -37,7 +38,7 @@ def test_a_partition_that_no_topic_has_is_wrong(
     command: str, warehouse: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "-p", "7", "--json", "-w", warehouse]) == 2
-    told = f"no topic of the warehouse {warehouse} has a partition 7; `coldlog partitions` lists all"
+    told = f"no topic of the warehouse {warehouse} has a partition 7; `{COMMAND} partitions` lists all"
     assert capsys.readouterr() == ("", f"coldlog {command}: {told}\n")
 
 
@@ -54,7 +55,7 @@ def test_a_job_and_a_setting_that_are_none_are_wrong(tmp_path: Path, capsys: pyt
         assert capsys.readouterr().err == f"coldlog runs: {told}\n"
     assert main(["runs", "--job", "run_pipeline", "--json", "-w", str(tmp_path)]) == 0
     assert main(["config", "show", "archive.url"]) == 2
-    told = "no setting begins with archive.url: did you mean archive.uri? `coldlog config show` lists all"
+    told = f"no setting begins with archive.url: did you mean archive.uri? `{COMMAND} config show` lists all"
     assert capsys.readouterr() == ("", f"coldlog config: {told}\n")
 
 
@@ -72,3 +73,12 @@ def test_partitions_count_the_holes_that_served_logs_have(warehouse: str, capsys
     headers, _, first, second = capsys.readouterr().out.splitlines()
     assert headers.split()[-2:] == ["gaps", "holes"]
     assert (first.split()[-2:], second.split()[-2:]) == (["0", "2"], ["0", "0"])
+
+
+def test_segments_say_which_offsets_their_damaged_places_lost(
+    warehouse: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["segments", "orders", "-w", warehouse]) == 0
+    _, _, first, *others = capsys.readouterr().out.splitlines()
+    assert first.split()[-3:] == ["0..9", "3..4,", "8..9"]
+    assert [row.split()[3:] for row in others] == [["0..9"], []]

@@ -8,6 +8,7 @@ import pytest
 
 from coldlog.errors import ColdlogError
 from coldlog.launch.entry_point import job_argument_parser, run_plain_job
+from coldlog.runtime.installation import COMMAND
 from coldlog.runtime.job import PlainJob
 
 
@@ -38,7 +39,7 @@ def test_a_quiet_job_prints_results_and_errors_only(
             None,
             ["--set", "archive.url=/x"],
             2,
-            "unknown setting archive.url (--set): did you mean archive.uri? `coldlog config show` lists all",
+            f"unknown setting archive.url (--set): did you mean archive.uri? `{COMMAND} config show` lists all",
             False,
         ),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coldlog.runtime.installation import ROOT
+from coldlog.runtime.installation import COMMAND, ROOT
 from worlds.small_warehouse import write_readable_warehouse, write_small_warehouse
 
 
@@ -131,8 +131,8 @@ def test_a_warehouse_without_tables_is_refused_before_spark_starts(
 @pytest.mark.parametrize(
     ("topics", "told"),
     [
-        ("orders,orderz", "the topic 'orderz': did you mean orders? `coldlog topics` lists all"),
-        ("nowhere*", "the topic 'nowhere*'; `coldlog topics` lists all"),
+        ("orders,orderz", f"the topic 'orderz': did you mean orders? `{COMMAND} topics` lists all"),
+        ("nowhere*", f"the topic 'nowhere*'; `{COMMAND} topics` lists all"),
     ],
 )
 def test_topics_to_deepen_that_are_not_there_are_refused_before_spark_starts(
@@ -149,11 +149,11 @@ def test_topics_to_deepen_that_are_not_there_are_refused_before_spark_starts(
     [
         (
             ["--topics", "orders,orderz"],
-            "the topic 'orderz': did you mean orders? `coldlog topics` lists all; "
+            f"the topic 'orderz': did you mean orders? `{COMMAND} topics` lists all; "
             "failOnDataLoss=false reads the others",
         ),
-        (["--topics", "orderz"], "the topic 'orderz': did you mean orders? `coldlog topics` lists all"),
-        (["--assign", '{"orders": [7]}'], "partition 7 of topic 'orders'; `coldlog partitions orders` lists all"),
+        (["--topics", "orderz"], f"the topic 'orderz': did you mean orders? `{COMMAND} topics` lists all"),
+        (["--assign", '{"orders": [7]}'], f"partition 7 of topic 'orders'; `{COMMAND} partitions orders` lists all"),
     ],
 )
 def test_a_replay_of_what_is_not_there_is_refused_before_spark_starts(

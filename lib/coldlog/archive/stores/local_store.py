@@ -44,6 +44,7 @@ _ANNOUNCED_LENGTH = 1024 * 1024
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _LINK_OR_DIRECTORY = (stat.S_IFLNK, stat.S_IFDIR)
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.ENXIO})
 
 
@@ -170,8 +171,14 @@ def error_for_object(failure: OSError, name: str) -> ColdlogError:
     if failure.errno in _MISSING:
         return ArchiveError(Reason.OBJECT_MISSING, "the archive has no such object", object_name=shown)
     if failure.errno in _UNREADABLE:
-        found = failure.strerror or f"errno {failure.errno}"
-        return ArchiveError(Reason.OBJECT_UNREADABLE, "object cannot be read", object_name=shown, found=found)
+        expected = "a file that this user may read" if failure.errno in _FORBIDDEN else ""
+        return ArchiveError(
+            Reason.OBJECT_UNREADABLE,
+            "object cannot be read",
+            object_name=shown,
+            expected=expected,
+            found=failure.strerror or f"errno {failure.errno}",
+        )
     return RetriableError(f"reading {shown} failed: {failure.strerror}; try again")
 
 
