@@ -42,5 +42,5 @@ def _tells(probe: Path) -> bool:
     probe.write_bytes(b"1")
     with probe.open("rb") as file, suppress(WouldWaitError):
         os.close(open_known(str(probe), os.O_RDONLY))
-        return waits_for_a_disk_only(file.fileno()) and are_in_memory(file.fileno(), 0, 1)
+        return waits_for_a_disk_only(file.fileno(), 0) and are_in_memory(file.fileno(), 0, 1)
     return False

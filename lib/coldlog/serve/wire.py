@@ -20,7 +20,7 @@ from coldlog.serve.sending import Outlet, Sending, read_part
 from coldlog.serve.threads import Threads
 
 _AHEAD_BYTES = 128 * 1024
-_COPIED_BYTES = 256 * 1024
+_COPIED_BYTES, _TURN_BYTES = 256 * 1024, 4 << 20
 _Found = TypeVar("_Found")
 
 
@@ -108,8 +108,10 @@ class Wire(asyncio.Protocol):
             await self._flushed()
 
     async def _write_from_file(self, piece: StoredRange) -> None:
-        """Write copies of a part of a file, which TLS encrypts. A client that is slow keeps one of them in memory."""
+        """Write copies of a part of a file, which TLS encrypts. Of a slow client at most three are in memory."""
         for at in range(0, len(piece), _COPIED_BYTES):
+            if at % _TURN_BYTES == 0:
+                await asyncio.sleep(0)  # Others have their turn.
             part = piece.part(at, min(_COPIED_BYTES, len(piece) - at))
             if part.is_in_memory:
                 content = read_part(part)

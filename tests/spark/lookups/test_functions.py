@@ -45,8 +45,9 @@ def test_a_time_is_a_number_of_milliseconds_and_nothing_that_spark_would_make_on
         return [row["offset"] for row in sql.sql(f"SELECT offset FROM {function}('orders', 0, {time})").collect()]
 
     time = "TIMESTAMP '2023-11-15 10:00:00 UTC'"
-    for number in ("1700042400000", "1700042400000D", "1.7000424E12BD", f"unix_millis({time})"):
+    for number in ("1700042400000", "1700042400000.9D", "1.7000424E12BD", f"unix_millis({time})"):
         assert ask(number) == [2592]
+    assert ask("-0.5BD") == [0], "not LATEST"
     for other in (time, "DATE '2023-11-15'", "'2023-11-15'", "true"):
         with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
             ask(other)

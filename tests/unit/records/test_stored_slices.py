@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -74,6 +75,7 @@ def test_whole_batches_are_sent_from_the_file_of_the_log(source: RecordSource) -
     assert _sent(_read(source, 0)) == b"".join(_BATCHES)
     assert _sent(_read(source, 3, 4 * VALUE_BYTES)) == b"".join(_BATCHES[3:6])
     assert _sent(_read(source, COUNT - 1)) == _BATCHES[-1]
+    assert _sent(_read(source, 5, sys.maxsize)) == b"".join(_BATCHES[5:])
 
 
 def test_damage_is_found_before_anything_is_sent_and_what_is_before_it_is_read(

@@ -136,8 +136,11 @@ def _request(outlet: Outlet, *offsets: int) -> Request:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[_Served]:
+    """Such a partition, which only threads read, because there is a quota: a read that hangs may hang."""
     with ExitStack() as opened:
-        yield _Served(tmp_path, opened)
+        found = _Served(tmp_path, opened)
+        found.quota = QuotaConfig(bytes_per_second=1 << 40)
+        yield found
 
 
 def test_what_hangs_is_an_error_at_its_deadline_and_the_partitions_after_it_are_served(served: _Served) -> None:

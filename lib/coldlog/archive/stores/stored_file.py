@@ -69,12 +69,12 @@ class StoredFile:
             os.posix_fadvise(self.descriptor.number, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def is_in_memory(self, position: int, size_bytes: int) -> bool:
-        """Whether the system has these bytes in memory, so that who sends them does not wait for the store."""
+        """Whether the system has these bytes in memory, and gives them at once: who sends them does not wait."""
         return are_in_memory(self.descriptor.number, position, size_bytes)
 
-    def waits_for_a_disk_only(self) -> bool:
-        """Whether the file is on a file system of this machine, in which names are looked up without a network."""
-        return waits_for_a_disk_only(self.descriptor.number)
+    def waits_for_a_disk_only(self, position: int) -> bool:
+        """Whether the file is on a file system of this machine, so that a read of it never waits for a network."""
+        return waits_for_a_disk_only(self.descriptor.number, position)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill the buffer from `position` on, and return how many bytes there were. Raise `OSError` as the system

@@ -1,9 +1,11 @@
 """Answer from memory only, for a caller that must not wait for a store: the event loop of `coldlog serve`.
 
 In the block of `without_waiting`, what would read a table or a log raises `WouldWaitError`. The caller asks again in a
-thread. Linux opens a file without waiting since 5.12 (openat2 with RESOLVE_CACHED), and tells which of its bytes are in
-memory since 6.5 (cachestat). An older kernel, another system, or a container that forbids these calls has nothing in
-memory, as far as this module knows.
+thread.
+
+Linux opens a file without waiting since 5.12 (openat2 with RESOLVE_CACHED). Whether its bytes are in memory, cachestat
+tells since 6.5, if the user owns the file or may write it. Otherwise they are read, without waiting for what is missing
+(preadv with RWF_NOWAIT). On another system, or in a container that forbids openat2, all must wait.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from contextlib import contextmanager
 _here = threading.local()
 """`is_in_hurry`: this thread must not wait."""
 _OPENAT2, _CACHESTAT = 437, 451
-"""Numbers of system calls; all processors but Alpha's have these."""
+"""Numbers of system calls, of x86, ARM, POWER, RISC-V and IBM Z. Elsewhere the system does not know them."""
 _HERE_FD, _RESOLVE_CACHED = -100, 0x20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CANNOT_TELL = frozenset({errno.EAGAIN, errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP, errno.E2BIG})
+_COPIED_BYTES = 256 * 1024
+_CANNOT_TELL = frozenset(
+    {errno.EAGAIN, errno.EINTR, errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP, errno.E2BIG}
+)
 _call = ctypes.CDLL(None, use_errno=True).syscall if sys.platform == "linux" else None
 
 
@@ -85,25 +90,42 @@ def open_known(path: str, flags: int) -> int:
 
 
 def are_in_memory(descriptor: int, position: int, size_bytes: int) -> bool:
-    """Whether the system has all of these bytes of an open file in memory; False also if it does not tell."""
+    """Whether the system has all of these bytes of an open file in memory, and gives them at once. A file system of a
+    network, or of a program, may ask before it gives them: then this is False."""
     if _call is None:
         return False
     begin = position - position % _PAGE_BYTES
     asked, pages = _Range(offset=begin, length=position + size_bytes - begin), _Pages()
     if _call(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(pages), 0):
-        return False
-    return int(pages.cached) >= -(-int(asked.length) // _PAGE_BYTES)
+        return _are_read_at_once(descriptor, position, size_bytes)
+    are_cached = int(pages.cached) >= -(-int(asked.length) // _PAGE_BYTES)
+    return are_cached and _are_read_at_once(descriptor, position, 1)
 
 
-def waits_for_a_disk_only(descriptor: int) -> bool:
-    """Whether an open file is on a file system of this machine, which gives what it has in memory at once (preadv with
-    RWF_NOWAIT). File systems of a network and those of a program do not."""
-    if sys.platform != "linux":
-        return False
-    try:
-        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
-    except BlockingIOError:
-        pass  # It knows that this byte is not in memory.
-    except OSError:
-        return False
+def waits_for_a_disk_only(descriptor: int, position: int) -> bool:
+    """Whether an open file is on a file system of this machine, so that a read of it never waits for a network: such a
+    one gives what it has in memory at once. A file system of a network, or of a program, does not promise that."""
+    return _read_at_once(descriptor, [bytearray(1)], position) is not None
+
+
+def _are_read_at_once(descriptor: int, position: int, size_bytes: int) -> bool:
+    """Whether these bytes can be read without waiting."""
+    buffer, end = memoryview(bytearray(min(size_bytes, _COPIED_BYTES))), position + size_bytes
+    while position < end:
+        count = _read_at_once(descriptor, [buffer[: end - position]], position)
+        if not count:
+            return False
+        position += count
     return True
+
+
+def _read_at_once(descriptor: int, buffers: list[bytearray] | list[memoryview], position: int) -> int | None:
+    """Read what is in memory, and return its size. None: the file system cannot say what is."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.preadv(descriptor, buffers, position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return None

@@ -3,7 +3,7 @@
 One query over `segments` surveys the work (`survey_builds`), and a second one reads the pending segments, if there are
 any. The serving plan gives the segments that contain a log start offset. The result has all values of a segment's row
 that the build needs. Of a large table, about `MOST_AT_ONCE` segments are read at a time, so that the memory of the
-driver does not grow with the archive: some partitions, or the segments of one between two offsets.
+driver does not grow with the archive: several whole partitions, or a range of offsets of a large one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -235,10 +236,11 @@ def _iter_work(segments: DataFrame, at_most: int | None = None) -> Iterator[Work
 
 
 def _offset_ranges(segments: DataFrame) -> Iterator[Column]:
-    """Divide the segments of one partition into ranges of offsets, each with `MOST_AT_ONCE` of them. Segments that
+    """Divide the segments of one partition into ranges of offsets, of about `MOST_AT_ONCE` segments each. Segments that
     begin at the same offset stay together."""
-    starts = segments.select("start_offset").orderBy("start_offset").toArrow()["start_offset"].to_pylist()
-    bounds = [*dict.fromkeys(starts[::MOST_AT_ONCE]), None]
+    starts = segments.select("start_offset").orderBy("start_offset").toArrow()["start_offset"]
+    firsts = starts.take(pa.array(range(0, len(starts), MOST_AT_ONCE))).to_pylist()
+    bounds = [*dict.fromkeys(firsts), None]
     for low, high in pairwise(bounds):
         is_part = F.col("start_offset") >= low
         yield is_part if high is None else is_part & (F.col("start_offset") < high)

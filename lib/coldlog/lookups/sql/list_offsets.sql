@@ -18,7 +18,7 @@
 CREATE OR REPLACE TEMPORARY FUNCTION list_offsets(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
-  timestamp_ms STRING COMMENT 'Epoch milliseconds, a number, or a special timestamp of Kafka, -1 to -6',
+  timestamp_ms STRING COMMENT 'Epoch milliseconds as a number, or a special timestamp of Kafka, -1 to -6',
   current_leader_epoch INT DEFAULT -1 COMMENT 'Leader epoch that the client knows; -1: none',
   isolation_level STRING DEFAULT 'read_uncommitted' COMMENT 'read_uncommitted or read_committed',
   version INT DEFAULT 11 COMMENT 'Version of ListOffsetsRequest, 1 to 11'
@@ -54,7 +54,7 @@ SELECT CASE error
        if(error = 'NONE' AND list_offsets.version >= 4 AND leader_epoch >= 0, leader_epoch, NULL),
        if(has_route, route, NULL),
        if(error = 'LOCAL_REQUIRED' OR has_route AND route <> 'metadata', local_start_offset, NULL),
-       if(error = 'NONE' OR error = 'LOCAL_REQUIRED' AND CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) NOT IN (-1, -2, -4, -6), is_exact, NULL),
+       if(error = 'NONE' OR error = 'LOCAL_REQUIRED' AND CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) NOT IN (-1, -2, -4, -6), is_exact, NULL),
        if(error = 'NONE' OR error = 'LOCAL_REQUIRED', passed_from, NULL),
        if(error = 'NONE' OR error = 'LOCAL_REQUIRED', passed_to, NULL)
 FROM (
@@ -62,17 +62,17 @@ FROM (
          error NOT IN ('UNSUPPORTED_VERSION', 'INVALID_REQUEST', 'UNKNOWN_TOPIC_OR_PARTITION',
                        'FENCED_LEADER_EPOCH', 'UNKNOWN_LEADER_EPOCH') AS has_route,
          CASE
-           WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) IN (-2, -5, -6) THEN 'metadata'
-           WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) IN (-1, -4) THEN 'local_only'
-           WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) >= 0 AND CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) > routing_max_ms THEN 'local_only'
+           WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) IN (-2, -5, -6) THEN 'metadata'
+           WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) IN (-1, -4) THEN 'local_only'
+           WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) >= 0 AND CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) > routing_max_ms THEN 'local_only'
            ELSE 'remote_then_local'
          END AS route
   FROM (
     SELECT *,
            CASE
-             WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) IS NULL OR CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) < -6
+             WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) IS NULL OR CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) < -6
                OR list_offsets.version IS NULL OR list_offsets.version NOT BETWEEN 1 AND 11
-               OR list_offsets.version < CASE CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT)
+               OR list_offsets.version < CASE CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT)
                                            WHEN -1 THEN 1 WHEN -2 THEN 1 WHEN -3 THEN 7
                                            WHEN -4 THEN 8 WHEN -5 THEN 9 WHEN -6 THEN 11 ELSE 0
                                          END THEN 'UNSUPPORTED_VERSION'
@@ -83,7 +83,7 @@ FROM (
               AND list_offsets.current_leader_epoch < last_leader_epoch THEN 'FENCED_LEADER_EPOCH'
              WHEN list_offsets.version >= 4 AND list_offsets.current_leader_epoch >= 0
               AND list_offsets.current_leader_epoch > last_leader_epoch THEN 'UNKNOWN_LEADER_EPOCH'
-             WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) = -5 AND offset IS NULL THEN 'NONE'
+             WHEN CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) = -5 AND offset IS NULL THEN 'NONE'
              WHEN is_not_decoded THEN 'NOT_DECODED'
              WHEN offset IS NULL THEN 'LOCAL_REQUIRED'
              WHEN list_offsets.isolation_level = 'read_committed' AND list_offsets.version >= 2
@@ -134,7 +134,7 @@ FROM (
                  if(q.timestamp_ms = -3, p.max_timestamp_ms, NULL) AS offset_timestamp_ms
           FROM (
             SELECT list_offsets.topic AS topic, list_offsets.partition AS partition,
-                   CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT) AS timestamp_ms
+                   CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) AS timestamp_ms
           ) q
           JOIN coldlog.partition_metadata p
             ON p.topic = q.topic AND p.partition = q.partition AND p.is_current
@@ -142,7 +142,7 @@ FROM (
         UNION ALL
         SELECT offset, offset_timestamp_ms, leader_epoch, outcome = 'NOT_DECODED', NULL, NULL, NULL, NULL, is_exact,
                passed_over_from_offset, passed_over_to_offset
-        FROM offset_for_timestamp(list_offsets.topic, list_offsets.partition, CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(20)) AS BIGINT))
+        FROM offset_for_timestamp(list_offsets.topic, list_offsets.partition, CAST(CAST(list_offsets.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT))
       )
     )
   )

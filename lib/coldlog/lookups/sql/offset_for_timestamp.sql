@@ -10,7 +10,8 @@
 -- the time decides: it counts if it begins at or before the answer, or if there is no answer.
 --
 -- timestamp_ms is a number. Its type is STRING, because Spark would cast a TIMESTAMP to a BIGINT of seconds, and the answer
--- would be one to another question. As a text, a TIMESTAMP is refused (CAST_INVALID_INPUT).
+-- would be for a time in 1970. As a text, a TIMESTAMP is refused (CAST_INVALID_INPUT; with ANSI off it is NULL). Fractions
+-- of a number are cut.
 --
 -- There is one branch for FOUND, one for NOT_DECODED and one for the rest, and no ORDER BY ... LIMIT 1, which returns
 -- wrong rows under LATERAL (docs/how-to/ask-in-sql.md). The first branch narrows by levels. Its hints make the requests,
@@ -19,7 +20,7 @@
 CREATE OR REPLACE TEMPORARY FUNCTION offset_for_timestamp(
   topic STRING COMMENT 'Topic name',
   partition INT COMMENT 'Partition number',
-  timestamp_ms STRING COMMENT 'Epoch milliseconds, a number; of a TIMESTAMP, unix_millis of it'
+  timestamp_ms STRING COMMENT 'Epoch milliseconds as a number; for a TIMESTAMP give unix_millis(...)'
 )
 RETURNS TABLE (
   offset BIGINT COMMENT 'Offset of the record; NULL unless the outcome is FOUND',
@@ -51,7 +52,7 @@ FROM (
                                                           OR r.max_timestamp_bound_ms >= q.timestamp_ms), 1) AS passed
         FROM (
           SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
-                 CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) AS timestamp_ms
+                 CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) AS timestamp_ms
         ) q
         JOIN coldlog.partition_metadata p
           ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
@@ -80,7 +81,7 @@ FROM (
   SELECT /*+ BROADCAST(q) */ q.topic AS asked_topic, q.partition AS asked_partition, q.timestamp_ms AS asked_ms, p.topic_id
   FROM (
     SELECT offset_for_timestamp.topic AS topic, offset_for_timestamp.partition AS partition,
-           CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) AS timestamp_ms
+           CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) AS timestamp_ms
   ) q
   JOIN coldlog.partition_metadata p
     ON p.topic = q.topic AND p.partition = q.partition AND p.is_current AND q.timestamp_ms >= 0
@@ -92,15 +93,15 @@ JOIN coldlog.segments s
  AND (s.previous_running_max_timestamp_ms IS NULL OR s.previous_running_max_timestamp_ms < k.asked_ms)
 UNION ALL
 SELECT NULL, NULL, NULL,
-       CASE WHEN NOT coalesce(CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) >= 0, false) THEN 'INVALID_TIMESTAMP'
+       CASE WHEN NOT coalesce(CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) >= 0, false) THEN 'INVALID_TIMESTAMP'
             WHEN known_count = 0 THEN 'UNKNOWN_TOPIC_OR_PARTITION'
             ELSE 'LATER_THAN_ARCHIVE' END,
-       if(known_count > 0 AND CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) >= 0 AND ranges IS NOT NULL, passed IS NULL, NULL),
+       if(known_count > 0 AND CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) >= 0 AND ranges IS NOT NULL, passed IS NULL, NULL),
        passed.from_offset, passed.to_offset
 FROM (
-  SELECT *, if(CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) >= 0,
+  SELECT *, if(CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) >= 0,
                try_element_at(filter(ranges, r -> r.max_timestamp_bound_ms IS NULL
-                                               OR r.max_timestamp_bound_ms >= CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT)), 1),
+                                               OR r.max_timestamp_bound_ms >= CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT)), 1),
                NULL) AS passed
   FROM (
     SELECT count(*) AS known_count, max(p.max_timestamp_ms) AS newest_ms, max(p.unserved_ranges) AS ranges
@@ -108,4 +109,4 @@ FROM (
     WHERE p.is_current AND p.topic = offset_for_timestamp.topic AND p.partition = offset_for_timestamp.partition
   )
 )
-WHERE NOT coalesce(CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) >= 0 AND CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(20)) AS BIGINT) <= newest_ms, false)
+WHERE NOT coalesce(CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) >= 0 AND CAST(CAST(offset_for_timestamp.timestamp_ms AS DECIMAL(38, 19)) AS BIGINT) <= newest_ms, false)

@@ -187,6 +187,7 @@ class ArchiveTables:
         if found is None:
             with self._reading():
                 found = self._quarantined[place] = self._quarantined_of(*place)
+                self._kept_segments += 1 + len(found)
         between = [segment for segment in found if from_offset <= segment.start_offset <= to_offset]
         return max(between, key=lambda segment: (segment.start_offset, segment.segment_id), default=None)
 

@@ -25,6 +25,7 @@ from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransac
 from coldlog.records.fetch.archive_tables import ArchivedPartition, ArchiveTables
 from coldlog.records.source.archived_log import BatchPlaces, ServedSegment
 
+_END = np.iinfo(np.int64).max
 _MOST_COMPARED = 10_000
 """Aborted transactions that an event loop compares: some ten microseconds."""
 
@@ -115,7 +116,7 @@ def _plan_in_segment(
     if first >= stop:
         return last + 1
     within = batches.slice(first, stop)
-    until_bytes = within.position[0] + request.max_bytes
+    until_bytes = min(int(within.position[0]) + request.max_bytes, _END)
     begun = within.slice(0, int(np.searchsorted(within.position, until_bytes, side="right")))
     count = max(1, int(np.searchsorted(begun.end, until_bytes, side="right")))
     chosen = within.slice(0, count)
@@ -134,7 +135,8 @@ def _plan_in_segment(
 def _aborted(
     tables: ArchiveTables, archived: ArchivedPartition, chosen: BatchPlaces, last_offset: int
 ) -> AbortedTransactions:
-    """Return the aborted transactions that may have records in the batches. All of the partition are compared."""
+    """Return the aborted transactions that may have records in the batches. This compares all aborted
+    transactions of the partition."""
     aborted = tables.aborted(archived)
     if len(aborted) > _MOST_COMPARED:
         check_may_wait()

@@ -4,9 +4,8 @@ Every batch is checked before it is sent, as it is when it is read. What was che
 file is the same, was not changed and the tables have the same build of the segment: then the bytes are not read here at
 all. The check reads into a small buffer of the thread, which stays in the processor's cache.
 
-A thread that must not wait (`without_waiting`) finds only slices that are in memory, of files whose inode is. It opens
-none before another thread has seen that the partition is on a file system of this machine: on one of a network, that
-may hang.
+A thread that must not wait (`without_waiting`) finds a slice only if its bytes and its file's inode are in memory. It
+opens a file only in a directory that another thread has found to be on this machine: on a network, that may hang.
 
 A slice is not found so if its log is no file, if its last batch must be cut, if it is small, if many files are open, or
 if anything is wrong with it: who reads it in the other way finds out what.
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.stores.stored_file import MOST_OPEN, FileState, OwnedDescriptor, StoredFile
 from coldlog.archive.stores.without_waiting import may_wait
 from coldlog.formats.kafka.indexed_batches import are_indexed_batches
@@ -34,7 +33,6 @@ _BUFFER_BYTES = 512 * 1024
 _MOST_LOGS, _MOST_RANGES = 20_000, 100
 _Place = tuple[FileState, int]
 """A file, and the build whose batches it has."""
-_Partition = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,7 @@ class CheckedRanges:
 
     def __init__(self) -> None:
         self._ranges: OrderedDict[_Place, list[tuple[int, int]]] = OrderedDict()
-        self._local: set[_Partition] = set()
+        self._local: set[str] = set()
         self._turn = threading.Lock()
 
     def have(self, place: _Place, begin: int, end: int) -> bool:
@@ -76,15 +74,15 @@ class CheckedRanges:
             return any(first <= begin and end <= stop for first, stop in ranges)
 
     def is_local(self, segment: ListedSegment) -> bool:
-        """Whether the logs of the segment's partition are known to be on a file system of this machine."""
-        return _partition_of(segment) in self._local
+        """Whether the directory of the log is known to be on a file system of this machine."""
+        return (directory := _directory_of(segment)) != "" and directory in self._local
 
     def learn_local(self, segment: ListedSegment) -> None:
-        """Remember it of the partition: a mounted file system has whole directories."""
+        """Remember it of the directory."""
         with self._turn:
             if len(self._local) >= _MOST_LOGS:
                 self._local = set()
-            self._local.add(_partition_of(segment))
+            self._local.add(_directory_of(segment))
 
     def add(self, place: _Place, begin: int, end: int) -> None:
         """Remember bytes that were checked."""
@@ -99,8 +97,9 @@ class CheckedRanges:
                 self._ranges.popitem(last=False)
 
 
-def _partition_of(segment: ListedSegment) -> _Partition:
-    return segment.topic, segment.partition, segment.topic_id
+def _directory_of(segment: ListedSegment) -> str:
+    """The directory of the log; empty if it is not known."""
+    return segment.object_name_of(SegmentFileKind.LOG).rpartition("/")[0]
 
 
 class _Buffer(threading.local):
@@ -127,6 +126,8 @@ def find_stored(
     found = StoredRange(file=file, position=begin, size_bytes=size_bytes)
     if may_wait():
         file.announce(begin, size_bytes)
+        if file.waits_for_a_disk_only(begin):
+            checked.learn_local(segment)
     elif not found.is_in_memory:
         return None
     is_checked = checked.have((file.state, log_slice.served.build_number), begin, begin + size_bytes)
@@ -149,8 +150,6 @@ def _is_sound(found: StoredRange, limits: DecodeLimits, log_slice: LogSlice, che
         return False  # Who reads it in the other way gets the store's error.
     if file.state.is_settled:
         checked.add((file.state, served.build_number), found.position, found.position + found.size_bytes)
-        if file.waits_for_a_disk_only():
-            checked.learn_local(served.segment)
     return True
 
 

@@ -6,7 +6,7 @@ send a megabyte.
 
 Otherwise, from a file system, one thread plans all partitions, reads them one after another and begins to send the
 answer. What it has not begun to read after `_PATIENCE_S` is read as from a bucket: all slices at the same time, each in
-a thread of its own, each with its own deadline. So it is if no thread stays free.
+a thread of its own, each with its own deadline. The same happens if no thread would stay free.
 """
 
 from __future__ import annotations
@@ -179,12 +179,15 @@ class FetchWork:
 
 def _read(context: Context, plan: LogSlice) -> Found:
     """Read a slice."""
-    began = time.monotonic()
-    found: Found
+    began: float | None = time.monotonic()
     try:
-        found = context.view.read(plan, as_files=context.is_local)
+        return context.view.read(plan, as_files=context.is_local)
+    except WouldWaitError:
+        began = None  # A thread reads it.
+        raise
     except ColdlogError as failed:
         context.report_once(f"{plan.request}", f"{plan.request}: {failed}")
-        found = ErrorCode.kafka_storage_error
-    context.metrics.read_seconds.observe(time.monotonic() - began)
-    return found
+        return ErrorCode.kafka_storage_error
+    finally:
+        if began is not None:
+            context.metrics.read_seconds.observe(time.monotonic() - began)
