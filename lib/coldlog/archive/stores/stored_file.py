@@ -69,11 +69,11 @@ class StoredFile:
             os.posix_fadvise(self.descriptor.number, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def is_in_memory(self, position: int, size_bytes: int) -> bool:
-        """Whether the system has these bytes in memory, and gives them at once: who sends them does not wait."""
+        """Whether the system has these bytes in memory, and gives them at once."""
         return are_in_memory(self.descriptor.number, position, size_bytes)
 
     def waits_for_a_disk_only(self, position: int) -> bool:
-        """Whether the file is on a file system of this machine, so that a read of it never waits for a network."""
+        """Whether the file is on a file system of this machine: a read of it never waits for a network."""
         return waits_for_a_disk_only(self.descriptor.number, position)
 
     def read_into(self, buffer: memoryview, position: int) -> int:

@@ -90,8 +90,8 @@ def open_known(path: str, flags: int) -> int:
 
 
 def are_in_memory(descriptor: int, position: int, size_bytes: int) -> bool:
-    """Whether the system has all of these bytes of an open file in memory, and gives them at once. A file system of a
-    network, or of a program, may ask before it gives them: then this is False."""
+    """Whether the system has all of these bytes of an open file in memory, and gives them at once. It is False for a
+    file system of a network, or of a program: these may ask somebody first."""
     if _call is None:
         return False
     begin = position - position % _PAGE_BYTES
@@ -103,8 +103,8 @@ def are_in_memory(descriptor: int, position: int, size_bytes: int) -> bool:
 
 
 def waits_for_a_disk_only(descriptor: int, position: int) -> bool:
-    """Whether an open file is on a file system of this machine, so that a read of it never waits for a network: such a
-    one gives what it has in memory at once. A file system of a network, or of a program, does not promise that."""
+    """Whether an open file is on a file system of this machine. Such a file system gives what it has in memory at once.
+    One of a network, or of a program, does not promise that."""
     return _read_at_once(descriptor, [bytearray(1)], position) is not None
 
 

@@ -135,8 +135,7 @@ def _plan_in_segment(
 def _aborted(
     tables: ArchiveTables, archived: ArchivedPartition, chosen: BatchPlaces, last_offset: int
 ) -> AbortedTransactions:
-    """Return the aborted transactions that may have records in the batches. This compares all aborted
-    transactions of the partition."""
+    """Return the aborted transactions that may have records in the batches; all of the partition are looked at."""
     aborted = tables.aborted(archived)
     if len(aborted) > _MOST_COMPARED:
         check_may_wait()

@@ -5,7 +5,7 @@ file is the same, was not changed and the tables have the same build of the segm
 all. The check reads into a small buffer of the thread, which stays in the processor's cache.
 
 A thread that must not wait (`without_waiting`) finds a slice only if its bytes and its file's inode are in memory. It
-opens a file only in a directory that another thread has found to be on this machine: on a network, that may hang.
+opens a file only in a directory that another thread has found to be on this machine: elsewhere an open may hang.
 
 A slice is not found so if its log is no file, if its last batch must be cut, if it is small, if many files are open, or
 if anything is wrong with it: who reads it in the other way finds out what.
@@ -78,7 +78,7 @@ class CheckedRanges:
         return (directory := _directory_of(segment)) != "" and directory in self._local
 
     def learn_local(self, segment: ListedSegment) -> None:
-        """Remember it of the directory."""
+        """Remember that it is."""
         with self._turn:
             if len(self._local) >= _MOST_LOGS:
                 self._local = set()

@@ -1,8 +1,8 @@
 """Plan the partitions of a fetch, and read their slices.
 
-The event loop does all of it if it is little, and need not wait for a store: the tables are in memory, the logs are
-files, and the system has them in memory (`without_waiting`). To hand work over to a thread and back costs as much as to
-send a megabyte.
+The event loop plans, reads and sends a small fetch itself if it need not wait for a store: the tables are in memory,
+and the logs are files that the system has in memory (`without_waiting`). To hand work over to a thread and back costs
+as much as to send a megabyte.
 
 Otherwise, from a file system, one thread plans all partitions, reads them one after another and begins to send the
 answer. What it has not begun to read after `_PATIENCE_S` is read as from a bucket: all slices at the same time, each in
@@ -29,7 +29,7 @@ from coldlog.serve.threads import QueueFullError
 
 _PATIENCE_S = 0.1
 _MOST_PARTITIONS, _MOST_BYTES = 16, 4 << 20
-"""Of a fetch that the event loop answers. To check the batches takes it a millisecond, if that was not done before."""
+"""Of a fetch that the event loop answers. If nobody has checked its batches, that takes about a millisecond."""
 
 
 class FetchWork:
@@ -129,8 +129,8 @@ class FetchWork:
         return await context.read(lambda: _read(context, plan))
 
     def _does_at_once(self, ahead: Sequence[AheadSlice | None]) -> bool:
-        """Plan and read what needs no waiting; return whether that is all. A plan is charged to the quota once, so it
-        must not be made twice if there is one."""
+        """Plan and read without waiting; return whether everything is read. This is not tried if there is a read quota:
+        a plan is charged to it, and a thread may have to plan again."""
         context, count = self._context, len(self._asked.partitions)
         may_try = context.is_local and context.quota.is_unlimited
         if not may_try or count > _MOST_PARTITIONS or any(ahead):
