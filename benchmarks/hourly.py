@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import TypedDict
@@ -35,6 +35,7 @@ from jobs import maintain_tables, run_pipeline
 from builders.archive_writer import ARCHIVE_FOLDER, WrittenSegment
 from builders.metadata_topic import DELETED, DELETING, became, finished, values_of
 from builders.segment_builder import Batch, Record, build_segment
+from coldlog.formats.kafka.remote_log.remote_log_events import Event
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PARTITIONS, _KEPT_HOURS, _DAY = 10, 72, 24
@@ -88,7 +89,7 @@ def measure_hourly(sizes: Sizes) -> Iterator[Figure]:
 def _hours(count: int) -> Iterator[_Hour]:
     """The first has what is indexed at once."""
     written = [small_partition(_ASIDE, number, _KEPT_HOURS + count) for number in range(_PARTITIONS)]
-    offset = 0
+    offset, began_ms = 0, time.time_ns() // 1_000_000
     for hour in range(count + 1):
         first = 0 if hour == 0 else _KEPT_HOURS + hour - 1
         new = [each for segments in written for each in segments[first : _KEPT_HOURS + hour]]
@@ -96,7 +97,7 @@ def _hours(count: int) -> Iterator[_Hour]:
         events = [*finished(*new), *(event for each in old for event in became(each, DELETING, DELETED))]
         batches = [
             Batch(base_offset=offset + number, records=(Record(timestamp_ms=1_000, value=value),))
-            for number, value in enumerate(values_of(events))
+            for number, value in enumerate(values_of([_at(event, began_ms + hour * 3_600_000) for event in events]))
         ]
         offset += len(batches)
         yield _Hour(
@@ -104,6 +105,11 @@ def _hours(count: int) -> Iterator[_Hour]:
             deletions=[there for each in old for _, there in _files_of(each)],
             topic=build_segment(batches),
         )
+
+
+def _at(event: Event, moment_ms: int) -> Event:
+    """The event at that time of the days' clocks: maintain_tables forgets by it."""
+    return replace(event, event_timestamp_ms=moment_ms)
 
 
 def _files_of(segment: WrittenSegment) -> list[tuple[Path, Path]]:

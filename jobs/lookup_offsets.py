@@ -1,9 +1,9 @@
 """Find the first offset at or after a timestamp.
 
-Reads the tables; asks no broker and reads no archive. Requests are given on the command line (--topic, --timestamp, and
---partition for one partition instead of all) or in a file or Delta table (--requests). Answers are printed, or written
-to a JSON lines file (--output), to a Delta table (--output-table), or as startingOffsets for Spark's Kafka source
-(--starting-offsets).
+Asks no broker. Reads the tables, and at depths batch and sidecar also a part of the archive. Requests are given on the
+command line (--topic, --timestamp, and --partition for one partition instead of all) or in a file or Delta table
+(--requests). Answers are printed, or written to a JSON lines file (--output), to a Delta table (--output-table), or as
+startingOffsets for Spark's Kafka source (--starting-offsets).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Make the tables of a damaged warehouse anew from the archive.
 
-Moves the tables to a new place beside the warehouse, WAREHOUSE.replaced-TIME, and runs the pipeline. What the
-archive cannot give stays: log start offsets, events, progress of replays and of the tier, and the history of runs. If
-such a table is damaged, the job stops before it changes anything. If the job is killed, start it again, or run
-run_pipeline once it has begun to build. See docs/how-to/rebuild-tables.md.
+Moves the tables to a new place beside the warehouse, WAREHOUSE.replaced-TIME, and runs the pipeline. What the archive
+cannot give stays: log start offsets, events, committed offsets, progress of replays and of the tier. If such a table is
+damaged, the job stops before it changes anything. The history of runs stays if it is not damaged. If the job is killed,
+start it again, or run run_pipeline once it has begun to build. See docs/how-to/rebuild-tables.md.
 """
 
 from __future__ import annotations

@@ -173,8 +173,8 @@ class OffsetReader:
         """The first record at or after a time, and whether that is exact; None if no archived record is.
 
         Raises `UsageError` for an unknown partition or a negative time, `RetriableError` if the archive does not answer
-        (depth `batch`), and otherwise another `ColdlogError`. If there is no record, but offsets that no segment serves
-        may hold one, that is an error too.
+        (depths `batch` and `sidecar`), and otherwise another `ColdlogError`. If there is no record, but offsets that no
+        segment serves may hold one, that is an error too.
         """
         whole_ms = whole_number("timestamp_ms", timestamp_ms, -(2**63), 2**63)
         if whole_ms < 0:

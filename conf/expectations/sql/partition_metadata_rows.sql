@@ -5,9 +5,9 @@
 WITH counted AS (
   SELECT
     topic, partition, topic_id,
-    count(*) AS segment_count,
+    count_if(NOT is_deleted) AS segment_count,
     count(served_from_offset) AS served_segment_count,
-    count(*) - count(served_from_offset) AS unserved_segment_count,
+    count_if(NOT is_deleted) - count(served_from_offset) AS unserved_segment_count,
     count_if(index_status = 'pending') AS pending_segment_count,
     count_if(index_status = 'quarantined') AS quarantined_segment_count,
     count_if(served_from_offset IS NOT NULL AND NOT txn_index_empty) AS txn_index_segment_count,
@@ -30,6 +30,7 @@ WITH counted AS (
     SELECT *, served_from_offset - 1 - lag(served_to_offset) OVER (
       PARTITION BY topic, partition, topic_id, served_from_offset IS NOT NULL ORDER BY served_from_offset, segment_id
     ) AS missing_offset_count,
+    index_status = 'gone' AND ifnull(state LIKE 'DELETE%', false) AS is_deleted,
     filter(holes, hole -> hole.to_offset IS NULL OR hole.to_offset >= hole.from_offset) AS lost
     FROM IDENTIFIER(:segments)
   )

@@ -52,7 +52,7 @@ def open_store(uri: str, s3: S3Options = _S3_DEFAULTS) -> ObjectStore:
     """The store with `uri` as its root."""
     store = _find_store(uri, "directory", s3)
     if isinstance(store, S3Store) and not store.has_any_object():
-        raise UsageError(f"no directory at {uri}: the bucket {store.bucket} has no key with this prefix")
+        raise NoArchiveError(f"no directory at {uri}: the bucket {store.bucket} has no key with this prefix")
     return store
 
 

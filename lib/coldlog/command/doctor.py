@@ -1,4 +1,4 @@
-"""Check what coldlog needs, and name the command that mends what is wrong.
+"""Check what coldlog needs, and name the command that fixes what is wrong.
 
     coldlog doctor
     coldlog doctor --set archive.uri=/mnt/tiered -w /data/coldlog

@@ -36,7 +36,7 @@ COMMANDS = {
     "segments": "list the segments of the archive",
     "problems": "list what is wrong with the archive, and what to do about it",
     "runs": "list the runs of jobs",
-    "doctor": "check Spark, Java, jars, archive and tables, and say what mends them",
+    "doctor": "check Spark, Java, jars, archive and tables, and say how to fix them",
     "setup": "download the jars that jobs need, into the user's cache",
     "demo": "index the sample archive and ask it",
     "completion": "print what completes commands and topics in bash, zsh or fish",
@@ -56,8 +56,8 @@ JOBS = {
     "publish": ("materialize_metadata", "publish what lookups answer from"),
     "reconcile": ("reconcile_archive", "compare events, listing and bytes"),
     "validate": ("validate_tables", "check the tables against their expectations"),
-    "maintain": ("maintain_tables", "compact, vacuum and drop"),
-    "rebuild": ("rebuild_tables", "move damaged tables aside"),
+    "maintain": ("maintain_tables", "compact the tables, remove old files and rows"),
+    "rebuild": ("rebuild_tables", "make the tables anew from the archive"),
     "replay": ("replay_topics", "order the records of several partitions by time"),
     "copy": ("copy_segments", "copy closed segments into the archive"),
     "expire": ("expire_segments", "delete segments by the retention of their topics"),
@@ -188,10 +188,10 @@ def _usage() -> str:
 
 
 def _nearest(name: str) -> str:
-    from difflib import get_close_matches
+    from coldlog.runtime.nearest import nearest_name
 
-    near = get_close_matches(name, [*COMMANDS, *PROGRAMS, *JOBS], n=1)
-    return f"did you mean {near[0]}? " if near else ""
+    near = nearest_name(name, [*COMMANDS, *PROGRAMS, *JOBS, *NAMED_JOBS, *(job for job, _ in JOBS.values())])
+    return "" if near is None else f"did you mean {near}? "
 
 
 def _fail(name: str, message: str, code: int) -> int:

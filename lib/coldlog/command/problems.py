@@ -4,7 +4,8 @@
     coldlog problems orders --severity error --json
 
 These are discrepancies, objects in quarantine, events of the metadata topic that are lost or unreadable, directories
-that could not be listed, and gaps, as of the last run. The view coldlog.archive_problems (SQL) lists the same.
+that could not be listed, and gaps, as of the last run, and damage that readers have found since. The view
+coldlog.archive_problems (SQL) lists the same without the latter.
 Exit codes: 0, 1 if a problem is an error, 2 for wrong arguments.
 """
 
@@ -34,7 +35,11 @@ _ADVICE = {
 }
 _RESTORE = f"restore the object; the next run reads a rewritten log again; for other objects {_RETRY}"
 _RESTORE_EVENTS = "restore the object; the next run reads it again"
+_REPORTED = (
+    "run run_pipeline: it reads the segment completely, and shows what is lost; restore the object to lose nothing"
+)
 _OTHER_KINDS = ("offset_gap", "not_listed", "event_unreadable", "events_lost", "segment_not_found")
+_AS_PROMISED = "bytes as their format promises"
 _READABLE = {"quarantined", "pending"}
 
 
@@ -52,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = [*_discrepancies(settings, values), *_gaps(settings, values), *_of_events(settings, values)]
     known = {tuple(row[name] for name in _SEGMENT) for row in problems if row["kind"] == "size_differs"}
     problems += _quarantined(settings, values, known)
+    problems += _reported(settings, values)
     if not values:
         problems += _unlisted(settings)
     most = _SEVERITIES.index(arguments.severity or "info")
@@ -91,6 +97,45 @@ def _discrepancies(settings: Settings, values: dict[str, object]) -> Rows:
     return read_table(settings, DISCREPANCIES, _NAMES, values)
 
 
+def _reported(settings: Settings, values: dict[str, object]) -> Rows:
+    """Return the damage that readers have found in what is served now."""
+    from coldlog.tables.damage_reports import read_damage_reports
+    from coldlog.tables.definitions.segments import SEGMENTS
+
+    if settings.warehouse.as_of is not None:
+        return []
+    reports = [
+        row
+        for row in read_damage_reports(settings.warehouse_uri)
+        if all(row[name] == value for name, value in values.items())
+    ]
+    served_build = (*_SEGMENT, "served_build_number")
+    served = {
+        tuple(segment[name] for name in served_build)
+        for topic in {row["topic"] for row in reports}
+        for segment in read_table(settings, SEGMENTS, served_build, {"topic": topic})
+    }
+    return [
+        {
+            **row,
+            "severity": "error",
+            "kind": row["reason"],
+            "expected": row["expected"] or _AS_PROMISED,
+            "found": _found_text(row),
+            "advice": _REPORTED,
+            "first_seen_ms": row["reported_ms"],
+        }
+        for row in reports
+        if (*(row[name] for name in _SEGMENT), row["build_number"]) in served
+    ]
+
+
+def _found_text(row: dict[str, Any]) -> str:
+    where = "" if row["position"] < 0 else f" at byte {row['position']}"
+    found = f": {row['found']}" if row["found"] else ""
+    return f"{row['message']} in {row['object_name']}{where}{found}"
+
+
 def _quarantined(settings: Settings, values: dict[str, object], known: set[tuple[object, ...]]) -> Rows:
     """Return what is in quarantine and still in the archive; a log of a wrong size is a discrepancy already."""
     from coldlog.tables.definitions.quarantine import QUARANTINE
@@ -110,15 +155,13 @@ def _quarantined(settings: Settings, values: dict[str, object], known: set[tuple
             continue
         if segment in known and row["reason"] == "log_size_differs":
             continue
-        where = "" if row["position"] < 0 else f" at byte {row['position']}"
-        found = f": {row['found']}" if row["found"] else ""
         rows.append(
             {
                 **row,
                 "severity": "error",
                 "kind": row["reason"],
-                "expected": row["expected"] or "bytes as their format promises",
-                "found": f"{row['message']} in {row['object_name']}{where}{found}",
+                "expected": row["expected"] or _AS_PROMISED,
+                "found": _found_text(row),
                 "advice": _RESTORE_EVENTS if is_of_events else _ADVICE.get(row["reason"], _RESTORE),
             }
         )

@@ -159,6 +159,8 @@ def maintain(job: Job) -> None:
         )
         removed = sum(table.removed_files for table in summary.tables)
         stage.add(f"index rows of {counted(summary.dropped_segments, 'deleted segment')} dropped")
+        if summary.forgotten_segments:
+            stage.add(f"{counted(summary.forgotten_segments, 'deleted segment')} forgotten")
         stage.add(f"{before} files compacted to {after}", f"{counted(removed, 'old file')} removed")
         stage.add(human_bytes(sum(table.removed_bytes for table in summary.tables)) + " saved")
         if before > after:

@@ -1,4 +1,4 @@
-"""Say on what the outcome of a run depends, so that a later run can find out that nothing has changed.
+"""Record what the outcome of a run depends on, so that a later run can find out that nothing has changed.
 
 A witness maps the name of each thing to its state, as text: the code, the settings, the ids of decryption keys, the
 endpoint of S3, the log start offsets, the metadata topic, the archive, and the version of every table. A run of
@@ -13,8 +13,8 @@ records, the table's id, version and time. Log start offsets that brokers answer
 
 A run that succeeds leaves no report of damage. One that a lookup made meanwhile is a change.
 
-No step depends on the clock, but for which directories are listed again (`due_listings`). What only time or a
-repetition changes has no witness, and the next run does every step: segments that are tried again, a validation,
+No step depends on the clock, except the choice of directories that are listed again (`due_listings`). What only time or
+a repetition changes has no witness, and the next run does every step: segments that are tried again, a validation,
 directories that could not be listed, damaged metadata partitions, segments that are pending, and rows of superseded
 builds, which the next run removes. So does a run after one that read events from a Delta table whose version only Spark
 can tell: on HDFS, or with commits that a catalog keeps.

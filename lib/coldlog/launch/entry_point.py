@@ -1,10 +1,11 @@
 """Run a job from its command line to its exit code.
 
 The function of a job imports what it calls when it is called, so that help needs no package of an extra.
-Every job parses its arguments, reads settings, starts a session, makes one call and returns an exit code: 0 done (or
-the code that the job returned), 2 wrong arguments or settings, 130 and 143 stopped by SIGINT (Ctrl-C) or SIGTERM, 1 any
-other failure. An error that coldlog raised on purpose and a stop are printed on one line, a failure of Spark on a few
-lines (`coldlog.runtime.spark.spark_failures`). Any other error keeps its traceback, because it is a bug of coldlog.
+Every job parses its arguments, reads settings, makes one call and returns an exit code; it starts Spark only if it
+needs it. Exit codes: 0 done (or the code that the job returned), 2 wrong arguments or settings, 130 and 143 stopped by
+SIGINT (Ctrl-C) or SIGTERM, 1 any other failure. An error that coldlog raised on purpose and a stop are printed on one
+line, a failure of Spark on a few lines (`coldlog.runtime.spark.spark_failures`). Any other error keeps its traceback,
+because it is a bug of coldlog.
 """
 
 from __future__ import annotations

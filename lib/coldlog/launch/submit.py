@@ -20,6 +20,7 @@ from typing import NoReturn
 from coldlog.errors import UsageError
 from coldlog.runtime.extras import require_extras
 from coldlog.runtime.installation import JOBS
+from coldlog.runtime.nearest import nearest_name
 from coldlog.runtime.spark.spark_versions import installed_series
 
 _WITHOUT_SPARK = {
@@ -59,7 +60,9 @@ def get_job(name: str, directory: Path) -> Path:
     """Return the script of a job."""
     jobs = list_jobs(directory)
     if name not in jobs:
-        raise UsageError(f"unknown job {name}: give one of {', '.join(jobs)}")
+        near = nearest_name(name, jobs)
+        asked = "" if near is None else f"did you mean {near}? "
+        raise UsageError(f"unknown job {name}: {asked}give one of {', '.join(jobs)}")
     return directory / f"{name}.py"
 
 

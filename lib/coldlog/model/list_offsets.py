@@ -2,7 +2,7 @@
 
 Numbers and names are Kafka's (ListOffsetsRequest and Errors of 4.2). coldlog's own error codes are higher than Kafka's.
 LOCAL_REQUIRED and OPEN_TRANSACTION mean that the archive alone cannot give the answer. NOT_DECODED means that the
-tables alone cannot: the answer is in a batch whose records were not indexed. lookup_offsets reads this batch and
+tables alone cannot: the answer is in a batch or interval whose records were not indexed. lookup_offsets reads it and
 answers.
 """
 
@@ -86,10 +86,10 @@ class ErrorCode(IntEnum):
 _MEANING = {
     ErrorCode.NONE: "the request is answered",
     ErrorCode.CORRUPT_MESSAGE: "the batch that holds the answer is damaged, in the archive or in the log directory; "
-    "see `coldlog.quarantine`",
+    "damage in the archive is reported, and the next run of run_pipeline reads that log completely",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "neither the archive nor the local tier has the partition",
     ErrorCode.REQUEST_TIMED_OUT: "there was no answer before the deadline, or a broker answered that; "
-    "`coldlog.list_offsets_expirations` counts it; ask again, or set a longer timeout",
+    "the job list_offsets counts it in `coldlog.list_offsets_expirations`; ask again, or set a longer timeout",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the brokers do not allow this user to describe the topic",
     ErrorCode.UNSUPPORTED_VERSION: "the version is not in 1 to 11, or neither that version nor the brokers know the "
     "special timestamp, or the timestamp is NULL",

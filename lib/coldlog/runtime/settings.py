@@ -1,8 +1,8 @@
 """Declare every setting with its type, default and meaning.
 
 Each key is declared once, as a field. Its dotted name is `<group>.<field>`, its type is the annotation, and its meaning
-is the text beside it. `coldlog.runtime.settings_sources` fills these classes from conf/base.toml, conf/<env>.toml and
-`--set`. Keys under `spark.` are passed to the Spark session unchanged.
+is the text beside it. `coldlog.runtime.settings_sources` fills these classes from the files of conf, the user's file,
+environment variables and `--set`. Keys under `spark.` are passed to the Spark session unchanged.
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ class WarehouseSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStartOffsetsSettings:
-    """Where log start offsets are read; the archive alone does not show what DeleteRecords deleted."""
+    """Where supplied log start offsets are read. The archive shows a DeleteRecords only in a later checkpoint."""
 
     uri: Uri | None = setting(
-        None, "CSV file topic,partition,log_start_offset; without it, a log starts at its first archived offset"
+        None, "CSV file topic,partition,log_start_offset; without it, checkpoints and deleted segments show the start"
     )
     bootstrap_servers: str | None = setting(
         None, "host:port,...: brokers to ask for the earliest offset of each partition; the higher offset counts"
@@ -577,6 +577,12 @@ class MaintenanceSettings:
         "drop index rows of segments that have been gone for this long; the rows in segments stay",
         at_least=1,
         at_most=720,
+    )
+    forget_after_hours: int = setting(
+        720,
+        "remove the rows and events of segments that were deleted this long ago, so that runs do not read them",
+        at_least=168,
+        at_most=876_000,
     )
     vacuum_after_hours: int = setting(
         168,

@@ -1,8 +1,8 @@
 """Serve the archive to Kafka clients.
 
 Clients give this address as bootstrap.servers and read the archived topics as from a broker: records of both isolation
-levels, offsets by time, metadata. Nothing can be written. Runs without Spark and Java, until SIGTERM or SIGINT; see
-docs/how-to/serve-kafka-clients.md.
+levels, offsets by time, metadata. Clients cannot write records. Runs without Spark and Java, until SIGTERM or SIGINT;
+see docs/how-to/serve-kafka-clients.md.
 """
 
 from __future__ import annotations

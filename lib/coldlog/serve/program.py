@@ -237,7 +237,7 @@ def follow_settings(job: PlainJob, context: Context) -> None:
         settings = load_settings(arguments.env, arguments.set, config=arguments.config)
         users = read_users(settings.serve.users) if settings.serve.users is not None else None
         if (users is None) != (context.users is None):
-            raise UsageError("serve.users is given or left out only at the start")
+            raise UsageError("serve.users cannot be added or removed while the endpoint runs; start it again")
     except ColdlogError as unfit:
         job.console.warn(f"the settings stay as they are: {unfit}")
         return
@@ -266,7 +266,10 @@ async def _open_groups(job: PlainJob, threads: Threads) -> tuple[Coordinator, Sh
     first_delay_s = settings.first_rebalance_delay_ms / 1000
     if settings.committed_offsets is CommittedOffsets.MEMORY:
         if settings.node_id is not None:
-            raise UsageError("endpoints with serve.node_id share groups in a table; serve.committed_offsets is memory")
+            raise UsageError(
+                "serve.node_id needs a table of committed offsets: set serve.committed_offsets=table, or leave out "
+                "serve.node_id"
+            )
         return Coordinator(first_delay_s=first_delay_s), None
     leases = None if settings.node_id is None else SlotLeases(_node(settings.node_id, settings))
     table = OffsetTable(job.settings.warehouse_uri, threads, timeout_seconds=settings.request_seconds, leases=leases)

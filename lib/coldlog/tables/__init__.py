@@ -1,1 +1,2 @@
-"""Define the Delta tables of a warehouse (`definitions`), and read and write them (`delta`)."""
+"""Define the Delta tables of a warehouse (`definitions`), read and write them (`delta`), let one job write
+(`leases`)."""

@@ -47,7 +47,7 @@ def unknown_text(topic: str, partition: int | None, known: Iterable[str]) -> str
 
 
 def _nearest(topic: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
+    from coldlog.runtime.nearest import nearest_name
 
-    near = get_close_matches(topic, known, n=1)
-    return f": did you mean {near[0]}? `{COMMAND} topics`" if near else f"; `{COMMAND} topics`"
+    near = nearest_name(topic, known)
+    return f"; `{COMMAND} topics`" if near is None else f": did you mean {near}? `{COMMAND} topics`"

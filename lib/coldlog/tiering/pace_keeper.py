@@ -3,8 +3,8 @@
 A forked process has a copy of its parent's pace, so that each would read at the whole quota. It may be killed at any
 time, and delta-rs, which the shared quota needs, does not work in it if its parent has used delta-rs. So the parent
 starts a Python of its own, the keeper, before it forks. The forked processes ask it before each read, and wait by
-themselves. What is killed while it waits keeps nothing: the keeper has the allowance. It returns what is left of it
-when all others have ended, and ends.
+themselves. The keeper holds the allowance, so a process that is killed while it waits takes none with it. When all
+other processes have ended, the keeper returns the rest and ends.
 
 A question is a connection of its own, whose other end is sent to the keeper: `!qq`, bytes and longest wait in
 milliseconds. The answer is `!qq`, one of `_ANSWERS` and milliseconds. A question for 0 bytes is answered with the

@@ -91,7 +91,7 @@ def set_tables_aside(job: PlainJob) -> None:
 
 def _open_place(job: PlainJob) -> TablePlace:
     if job.settings.warehouse.as_of is not None:
-        raise UsageError("the past cannot be made anew; unset warehouse.as_of")
+        raise UsageError("rebuild_tables cannot rebuild a past version of the tables; unset warehouse.as_of")
     place = open_table_place(job.settings.warehouse_uri)
     if not place.is_there:
         raise UsageError(f"there is no warehouse {job.settings.warehouse_uri}; correct warehouse.uri")

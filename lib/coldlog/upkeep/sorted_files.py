@@ -79,6 +79,12 @@ def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
     return _replace(warehouse, table, chosen, FILE_ROWS)
 
 
+def files_of_gone(warehouse: Warehouse) -> list[str]:
+    """List the files of `segments` that have only rows of segments that are gone."""
+    files = _list_files(warehouse.data_location(SEGMENTS), SEGMENTS)
+    return [file.path for file in files or () if file.is_gone]
+
+
 def join_files(warehouse: Warehouse, table: TableDefinition) -> bool:
     """Join all files of a small table into one, in the order of the clustering; the rows stay the same.
 

@@ -17,6 +17,7 @@ from coldlog.archive.open_archive import open_archive, open_store
 from coldlog.archive.stores.s3_client import S3Options, client_of_process, close_clients
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
+from coldlog.indexing.sources import open_event_source
 from coldlog.runtime.open_layout import layout_opener
 from coldlog.runtime.settings_sources import load_settings
 from servers.s3_proxy import Request, S3Proxy
@@ -247,7 +248,10 @@ def test_prefixes_without_an_archive_are_refused(bucket: Bucket) -> None:
     for prefix in ("photos", "none", ""):
         with pytest.raises(UsageError, match="has neither kafka-tiered-storage nor"):
             open_archive(bucket.uri(prefix), LAYOUT)
-    with pytest.raises(UsageError, match="no directory at .*none: the bucket .* has no key with this prefix"):
+    told = "no directory at .*none: the bucket .* has no key with this prefix"
+    with pytest.raises(UsageError, match=f"{told}; correct metadata.uri"):
+        open_event_source(load_settings("local", [f"metadata.uri={bucket.uri('none')}"]))
+    with pytest.raises(UsageError, match=told):
         open_store(bucket.uri("none"))
     assert open_store(bucket.uri("photos")).list_directories("") == ["a"]
 

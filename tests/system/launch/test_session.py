@@ -172,7 +172,7 @@ def test_jobs_are_listed_with_the_first_line_of_their_docstring(
     assert list_jobs(tmp_path) == {"count_sheep": "Count the sheep: all of them."}
     assert "  count_sheep  Count the sheep: all of them." in usage(tmp_path)
     assert main(["count_goats"], tmp_path) == 2
-    assert "unknown job count_goats: give one of count_sheep" in capsys.readouterr().err
+    assert "unknown job count_goats: did you mean count_sheep? give one of count_sheep" in capsys.readouterr().err
 
 
 def test_help_is_printed_without_a_session(tmp_path: Path) -> None:

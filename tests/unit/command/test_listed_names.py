@@ -17,6 +17,7 @@ from coldlog.tables.definitions.job_runs import JOB_RUNS
     ("command", "told"),
     [
         (["partitions", "orderz"], f"the topic 'orderz': did you mean orders? `{COMMAND} topics` lists all"),
+        (["topics", "ORDERS"], f"the topic 'ORDERS': did you mean orders? `{COMMAND} topics` lists all"),
         (["segments", "nowhere"], f"the topic 'nowhere'; `{COMMAND} topics` lists all"),
         (["topics", "order"], f"the topic 'order': did you mean orders? `{COMMAND} topics` lists all"),
         (["segments", "orders", "-p", "7"], f"partition 7 of topic 'orders'; `{COMMAND} partitions orders` lists all"),
@@ -45,6 +46,15 @@ def test_a_partition_that_no_topic_has_is_wrong(
 def test_a_kind_of_problem_that_is_none_is_wrong(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["problems", "--kind", "orphans", "-w", warehouse]) == 2
     assert capsys.readouterr().err == "coldlog problems: --kind orphans: there is no such kind; did you mean orphan?\n"
+
+
+@pytest.mark.parametrize(("asked", "near"), [("run_pipelin", "run_pipeline"), ("SERVE", "serve"), ("lokup", "lookup")])
+def test_an_unknown_command_is_told_with_the_nearest_one(
+    asked: str, near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([asked]) == 2
+    told = f"coldlog: unknown command {asked!r}; did you mean {near}? coldlog --help lists all\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_job_and_a_setting_that_are_none_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from random import Random
 from typing import Any
 
@@ -77,10 +76,26 @@ def test_a_plan_without_settled_deletions_is_the_same(seed: int, monkeypatch: py
         supplied = {("orders", 1): 25} if random.random() < 0.3 else {}
         found = _planned(segments, supplied)
         with monkeypatch.context() as patch:
-            patch.setattr(planned_rows, "without_settled", lambda rows, *_: (rows, Counter[Any]()))
+            patch.setattr(planned_rows, "without_settled", lambda rows, *_: rows)
             assert found == _planned(segments, supplied)
-        left_out += sum(without_settled(segments, SERVED_COLUMNS)[1].values())
+        left_out += len(segments) - len(without_settled(segments, SERVED_COLUMNS))
     assert left_out > 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_plan_does_not_change_later_because_segments_were_forgotten(seed: int) -> None:
+    random, forgotten = Random(seed), 0
+    for _ in range(20):
+        rows = [_row(random, number) for number in range(random.randrange(1, 40))]
+        segments = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        kept = without_settled(segments, SERVED_COLUMNS)
+        later = [_row(random, number) | {"segment_id": f"later-{number}"} for number in range(random.randrange(20))]
+        since = pa.Table.from_pylist(later, schema=_SCHEMA)
+        supplied = {("orders", 1): 25} if random.random() < 0.3 else {}
+        found = _planned(pa.concat_tables([segments, since]), supplied)
+        assert found == _planned(pa.concat_tables([kept, since]), supplied)
+        forgotten += len(segments) - len(kept)
+    assert forgotten > 20
 
 
 def _deleted(**values: Any) -> dict[str, Any]:
@@ -100,9 +115,11 @@ def _deleted(**values: Any) -> dict[str, Any]:
     )
 
 
-def _kept(rows: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
-    kept, counts = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS)
-    return kept["segment_id"].to_pylist(), list(counts.values())
+def _kept(rows: list[dict[str, Any]]) -> list[str]:
+    kept: list[str] = without_settled(pa.Table.from_pylist(rows, schema=_SCHEMA), SERVED_COLUMNS)[
+        "segment_id"
+    ].to_pylist()
+    return kept
 
 
 def test_of_many_deleted_segments_one_is_planned() -> None:
@@ -116,7 +133,7 @@ def test_of_many_deleted_segments_one_is_planned() -> None:
         )
         for at in range(1_000)
     ]
-    assert _kept(rows) == (["999"], [999])
+    assert _kept(rows) == ["999"]
 
 
 def test_of_deleted_segments_with_the_same_epochs_the_longest_is_planned() -> None:
@@ -133,4 +150,4 @@ def test_of_deleted_segments_with_the_same_epochs_the_longest_is_planned() -> No
         for end in ends
     ]
     rows.append(_deleted(segment_id="newest", event_timestamp_ms=1_000, was_copied=False))
-    assert _kept(rows) == (["190", "newest"], [2])
+    assert _kept(rows) == ["190", "newest"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,9 +27,13 @@ from coldlog.runtime.settings_sources import load_settings
 from coldlog.serve.archive_view import OffsetQuestion
 from coldlog.serve.program import open_view
 from coldlog.serve.read_quota import ReadQuota
-from coldlog.tables.damage_reports import read_damage_reports
+from coldlog.tables.damage_reports import add_damage_reports, read_damage_reports
 from coldlog.tables.definitions.damage_reports import DAMAGE_REPORTS
+from coldlog.tables.definitions.discrepancies import DISCREPANCIES
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
+from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
 from unit.lookups.test_reported_damage import damaged_world, report
@@ -129,6 +134,29 @@ def test_reader_that_meets_damage_reports_its_segment(tmp_path: Path, ask: Ask, 
     assert (row["segment_id"], row["build_number"]) == (world.outcomes[0]["segment_id"], 1)
     assert (row["reason"], row["position"]) == ("crc_mismatch", 0)
     assert row["object_name"] == str(world.written[0].log.relative_to(tmp_path / "archive" / "kafka-tiered-storage"))
+
+
+def test_damage_that_a_reader_has_reported_is_listed_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = world_of(tmp_path, IndexDepth.SIDECAR)
+    segment = world.outcomes[0]["segment_id"]
+    for table in (DISCREPANCIES, PARTITION_METADATA, SEGMENT_EVENTS, UNRECOGNIZED_OBJECTS):
+        write(world.warehouse, table, [])
+    given = [text for each in settings_of(world) for text in ("--set", each)]
+    assert main(["problems", *given]) == 0
+    cat(world, settings_of(world))
+    assert wait_for_reports(60)
+    # A report of another build of the segment is void.
+    add_damage_reports(str(world.warehouse), [{**report(2).row(1), "segment_id": segment, "build_number": 9}])
+    for asked, count in ([], 1), (["orders"], 1), (["-p", "1"], 0):
+        capsys.readouterr()
+        assert main(["problems", "--json", *asked, *given]) == (1 if count else 2)
+        listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(row["segment_id"], row["kind"], row["severity"]) for row in listed] == (
+            [(segment, "crc_mismatch", "error")] * count
+        )
+    assert main(["problems", *given, "--set", "warehouse.as_of=2100-01-01T00:00Z"]) == 0
 
 
 @pytest.mark.parametrize("ask", [ask_reader, ask_command, ask_view, fetch])

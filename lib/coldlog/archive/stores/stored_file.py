@@ -1,6 +1,6 @@
 """Keep an object that is a file of this machine open, so that its bytes can be sent without a copy.
 
-A file that is replaced under its name stays as it was for who has opened it. It is closed when nothing refers to it any
+If a file is replaced, a reader that has it open still reads the old content. It is closed when nothing refers to it any
 more: an answer that is not sent, or a thread that hangs in a read, must not keep it open.
 """
 

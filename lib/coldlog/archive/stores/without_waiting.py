@@ -3,9 +3,9 @@
 In the block of `without_waiting`, what would read a table or a log raises `WouldWaitError`. The caller asks again in a
 thread.
 
-Linux opens a file without waiting since 5.12 (openat2 with RESOLVE_CACHED). Whether its bytes are in memory, cachestat
-tells since 6.5, if the user owns the file or may write it. Otherwise they are read, without waiting for what is missing
-(preadv with RWF_NOWAIT). On another system, or in a container that forbids openat2, all must wait.
+Linux opens a file without waiting since 5.12 (openat2 with RESOLVE_CACHED). Since 6.5 cachestat reports whether its
+bytes are in memory, if the user owns the file or may write it. Otherwise they are read, without waiting for what is
+missing (preadv with RWF_NOWAIT). On another system, or in a container that forbids openat2, all must wait.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _SEGMENT = (*_PARTITION, "segment_id")
 def event_problems(settings: Settings) -> Rows:
     """Return a row for each event that is lost or cannot be read, and for each segment that was announced as copied,
     is not listed, and whose event with its offsets is lost."""
-    events = read_columns(settings, SEGMENT_EVENTS, (*_PLACE, "event_kind", "problem"))
+    events = read_columns(settings, SEGMENT_EVENTS, (*_PLACE, "event_kind", "problem", "event_count"))
     rows = [_of_event(event) for event in events.filter(pc.is_valid(events["problem"])).to_pylist()]
     incomplete = _incomplete(events)
     return [*rows, *_not_found(settings, incomplete)] if incomplete else rows
@@ -54,9 +54,11 @@ def _of_event(event: dict[str, Any]) -> dict[str, Any]:
 
 def _incomplete(events: pa.Table) -> list[int]:
     """The partitions of the metadata topic of which a record before the last event is missing, or is no event."""
+    counts = pc.fill_null(events["event_count"], 1)
+    events = events.set_column(events.schema.get_field_index("event_count"), "event_count", counts)
     readable = events.filter(pc.is_null(events["problem"])).group_by("metadata_partition")
-    counted = readable.aggregate([([], "count_all"), ("metadata_offset", "max")]).to_pylist()
-    return [row["metadata_partition"] for row in counted if row["count_all"] <= row["metadata_offset_max"]]
+    counted = readable.aggregate([("event_count", "sum"), ("metadata_offset", "max")]).to_pylist()
+    return [row["metadata_partition"] for row in counted if row["event_count_sum"] <= row["metadata_offset_max"]]
 
 
 def _not_found(settings: Settings, incomplete: list[int]) -> Rows:

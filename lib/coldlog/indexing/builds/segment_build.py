@@ -13,7 +13,7 @@ log shows. If a file is damaged, the segment is read again without it, or, if it
 (`salvage`).
 
 The last segment of a mirror counts up to its last whole batch: a cut batch or zeros at the end are not damage, unless a
-whole batch follows (archive.log_windows has the rule). So its log is read twice.
+whole batch follows (archive.layouts.log_windows has the rule). So its log is read twice.
 """
 
 from __future__ import annotations

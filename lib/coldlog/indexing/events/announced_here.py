@@ -45,7 +45,7 @@ LAST_COLUMNS = ("broker_id", "event_timestamp_ms", "custom_metadata")
 """Those of its last event."""
 EVENT_COLUMNS = (
     "metadata_partition", "metadata_offset", "event_kind", "topic", "topic_id", "partition", "segment_id", "state",
-    *FIRST_COLUMNS.values(), *LAST_COLUMNS, "problem",
+    *FIRST_COLUMNS.values(), *LAST_COLUMNS, "problem", "event_count",
 )  # fmt: skip
 
 

@@ -194,7 +194,8 @@ def _events(warehouse: Warehouse) -> DataFrame:
     """Read the events with `is_complete`: all records of their metadata partition are present and readable."""
     events = warehouse.read(SEGMENT_EVENTS)
     readable = events.where(F.col("problem").isNull()).groupBy("metadata_partition")
-    complete = readable.agg((F.count("*") == F.max("metadata_offset") + 1).alias("is_complete"))
+    count = F.sum(F.ifnull("event_count", F.lit(1)))
+    complete = readable.agg((count == F.max("metadata_offset") + 1).alias("is_complete"))
     return events.join(F.broadcast(complete), "metadata_partition")
 
 

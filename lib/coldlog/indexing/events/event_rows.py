@@ -25,6 +25,8 @@ SEGMENT_SNAPSHOT = "segment_snapshot"
 TOMBSTONE = "tombstone"
 LOST = "lost"
 """Kind of a row that stands for all events up to its offset, which the topic no longer had when it was read."""
+FORGOTTEN = "forgotten"
+"""Kind of a row that stands for events of its metadata partition up to its offset, whose segments were deleted."""
 EVENTS_HERE = 250
 """So many times `FEW_ROWS` stored events, some 150 bytes each, are looked through in the driver."""
 COMPARED_HERE = 1_000

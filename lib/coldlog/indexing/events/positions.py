@@ -27,15 +27,15 @@ from coldlog.tables.delta.small_table import SmallTable
 from coldlog.tables.delta.warehouse import Warehouse
 
 _PLACE = ("metadata_partition", "metadata_offset")
-_NEEDED = (*_PLACE, "problem", "event_kind", "value")
+_NEEDED = (*_PLACE, "problem", "event_kind", "event_count", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """What `segment_events` has of a partition of the metadata topic.
 
-    `value` and `has_problem` are of the record at `last_offset`. `event_count` counts the events without a problem;
-    `last_event_offset` is -1 if there is none.
+    `value` and `has_problem` are of the record at `last_offset`. `event_count` counts the events without a problem,
+    forgotten ones too; `last_event_offset` is -1 if there is none.
     """
 
     last_offset: int
@@ -109,8 +109,11 @@ def _joined(before: Position | None, new: Position) -> Position:
 
 def positions_of(events: pa.Table) -> dict[int, Position]:
     """Find the positions in the columns of all events; without `value`, no position has one."""
+    events = events.set_column(
+        events.schema.get_field_index("event_count"), "event_count", pc.fill_null(events["event_count"], 1)
+    )
     readable = events.filter(pc.is_null(events["problem"])).group_by("metadata_partition")
-    counted = readable.aggregate([([], "count_all"), ("metadata_offset", "max")])
+    counted = readable.aggregate([("event_count", "sum"), ("metadata_offset", "max")])
     counts = {row["metadata_partition"]: row for row in counted.to_pylist()}
     lost = events.filter(pc.equal(events["event_kind"], LOST)).select(_PLACE)
     partitions = events["metadata_partition"].to_numpy()
@@ -123,7 +126,9 @@ def _positions_in_tasks(warehouse: Warehouse) -> dict[int, Position]:
     events = warehouse.read(SEGMENT_EVENTS)
     of_partition = events.groupBy("metadata_partition").agg(
         F.max("metadata_offset").alias("last"),
-        F.count_if(F.col("problem").isNull()).alias("count_all"),
+        F.ifnull(F.sum(F.when(F.col("problem").isNull(), F.ifnull("event_count", F.lit(1)))), F.lit(0)).alias(
+            "event_count_sum"
+        ),
         F.max(F.when(F.col("problem").isNull(), F.col("metadata_offset"))).alias("metadata_offset_max"),
     )
     found = {row["metadata_partition"]: row.asDict() for row in of_partition.collect()}
@@ -133,7 +138,7 @@ def _positions_in_tasks(warehouse: Warehouse) -> dict[int, Position]:
         is_one |= (F.col("metadata_partition") == partition) & (F.col("metadata_offset") == row["last"])
     lasts = [row.asDict() for row in events.where(is_one).select(*_PLACE, "value", "problem").collect()]
     lost = events.where(F.col("event_kind") == LOST).select(*_PLACE).toArrow()
-    return _made(lasts, {partition: row for partition, row in found.items() if row["count_all"]}, lost)
+    return _made(lasts, {partition: row for partition, row in found.items() if row["event_count_sum"]}, lost)
 
 
 def _made(lasts: Iterable[Row], counts: Mapping[int, Mapping[str, Any]], lost: pa.Table) -> dict[int, Position]:
@@ -145,7 +150,7 @@ def _made(lasts: Iterable[Row], counts: Mapping[int, Mapping[str, Any]], lost: p
             last_offset=row["metadata_offset"],
             value=None if row.get("value") is None else bytes(row["value"]),
             has_problem=row["problem"] is not None,
-            event_count=counts.get(row["metadata_partition"], {}).get("count_all", 0),
+            event_count=counts.get(row["metadata_partition"], {}).get("event_count_sum", 0),
             last_event_offset=counts.get(row["metadata_partition"], {}).get("metadata_offset_max", -1),
             lost_offsets=tuple(sorted(lost_offsets.get(row["metadata_partition"], ()))),
         )

@@ -17,7 +17,7 @@ from coldlog.index.partition_plan import Checkpoints, CutMaxima, IncarnationPlan
 from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.txn_segments import ServedEpochs, find_txn_segments
 from coldlog.index.unserved_ranges import UnservedRange
-from coldlog.indexing.publish.settled_deletions import Incarnation, without_settled
+from coldlog.indexing.publish.settled_deletions import without_settled
 from coldlog.indexing.publish.settled_runs import JOINED_COUNT, in_order, join_settled_runs
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
@@ -89,14 +89,13 @@ def plan_all_partitions(
 
     A checkpoint may have hundreds of leader epochs. So only the newest of each incarnation becomes Python's objects.
     """
-    segments, settled = without_settled(segments, SERVED_COLUMNS)
-    segments = in_order(segments)
+    segments = in_order(without_settled(segments, SERVED_COLUMNS))
     joined = join_settled_runs(segments, pc.greater(pc.list_value_length(segments[_CHECKPOINT]), 0))
     planned: list[Row] = []
     for (topic, partition), members in _by_partition(joined).items():
 
         def plan(rows: list[Row], start: int | None = log_start_offsets.get((topic, partition))) -> list[Row]:
-            return list(_planned(rows, start, _newest_checkpoints(rows), cut_maxima, settled))
+            return list(_planned(rows, start, _newest_checkpoints(rows), cut_maxima))
 
         found = plan(members)
         if _is_run_changed(members, found):
@@ -127,7 +126,7 @@ def plan_rows(rows: pa.Table, cut_maxima: CutMaxima) -> pa.Table:
 
     def plan(members: list[Row]) -> list[Row]:
         checkpoints = {row["topic_id"]: _epoch_starts(row["checkpoint"]) for row in members if row["checkpoint"]}
-        return list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima, {}))
+        return list(_planned(members, members[0]["log_start_offset"], checkpoints, cut_maxima))
 
     rows = in_order(rows)
     joined = join_settled_runs(rows, pc.and_(rows["has_checkpoint"], pc.is_null(rows["checkpoint"]))).to_pylist()
@@ -142,9 +141,8 @@ def _planned(
     log_start_offset: int | None,
     checkpoints: Checkpoints,
     cut_maxima: CutMaxima,
-    settled: Mapping[Incarnation, int],
 ) -> Iterator[Row]:
-    """Plan the rows of a topic-partition; `settled` says how many more rows of deleted segments it has."""
+    """Plan the rows of a topic-partition."""
     by_id = {row["segment_id"]: row for row in members}
     first_row = next(iter(by_id.values()))
     where = {"topic": first_row["topic"], "partition": first_row["partition"]}
@@ -153,8 +151,7 @@ def _planned(
             row = _segment_row(served, by_id[served.segment.segment_id])
             if row["is_changed"] or row["is_cut_at_end"] or row["must_count_from"] is not None:
                 yield where | row
-        more = settled.get((where["topic"], where["partition"], plan.topic_id), 0)
-        yield where | _partition_row(plan, by_id, more)
+        yield where | _partition_row(plan, by_id)
 
 
 def _newest_checkpoints(members: Iterable[Row]) -> Checkpoints:
@@ -284,8 +281,9 @@ def _segment_row(served: ServedSegment, stored: Row) -> Row:
     }
 
 
-def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], settled_count: int) -> Row:
-    stored = [by_id[each.segment.segment_id] for each in plan.segments]
+def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
+    known = [by_id[each.segment.segment_id] for each in plan.segments]
+    stored = [row for row in known if not _is_deleted(row)]
     served_segments = [(each, by_id[each.segment.segment_id]) for each in plan.segments if each.reason is None]
     served = [row for _, row in served_segments]
     status = [row["index_status"] for row in stored]
@@ -302,9 +300,9 @@ def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], settled_coun
         "max_timestamp_ms": plan.max_timestamp_ms,
         "max_timestamp_offset": plan.max_timestamp_offset,
         "finished_max_timestamp_ms": plan.finished_max_timestamp_ms,
-        "segment_count": sum(map(_segments_in, stored)) + settled_count,
+        "segment_count": sum(map(_segments_in, stored)),
         "served_segment_count": sum(map(_segments_in, served)),
-        "unserved_segment_count": len(stored) - len(served) + settled_count,
+        "unserved_segment_count": len(stored) - len(served),
         "pending_segment_count": status.count(IndexStatus.PENDING.value),
         "quarantined_segment_count": status.count(_QUARANTINED),
         "txn_index_segment_count": sum(row["txn_index_empty"] is False for row in served),
@@ -313,10 +311,14 @@ def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], settled_coun
         "record_count": sum(_count(row["record_count"]) for row in served),
         "gap_count": plan.gap_count,
         "unserved_ranges": [asdict(each) for each in plan.unserved_ranges],
-        "superseded_segment_count": sum(row["superseded_build_numbers"] is not None for row in stored),
+        "superseded_segment_count": sum(row["superseded_build_numbers"] is not None for row in known),
         "txn_segments": [asdict(each) for each in find_txn_segments(map(_served_epochs, served_segments))],
         **_stable_offset(plan, by_id),
     }
+
+
+def _is_deleted(row: Row) -> bool:
+    return row["index_status"] == IndexStatus.GONE.value and str(row["state"]).startswith("DELETE")
 
 
 def _segments_in(row: Row) -> int:

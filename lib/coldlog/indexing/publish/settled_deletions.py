@@ -10,13 +10,12 @@ takes a tenth of a millisecond for each. Nothing of a deleted segment is served.
   enough.
 - When its incarnation was written. The newest segment is enough.
 
-All other deleted segments are only counted. A segment whose served columns are not yet those of a deleted one is
-planned.
+A segment whose served columns are not yet those of a deleted one is planned. What is left out may be forgotten, too
+(`upkeep.forgotten_segments`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -29,8 +28,6 @@ import pyarrow.compute as pc
 from coldlog.index.served_ranges import NotServedReason
 from coldlog.model.states import IndexStatus
 
-Incarnation = tuple[str, int, str]
-"""Topic, partition and topic id."""
 _Int64 = npt.NDArray[np.int64]
 _Bool = npt.NDArray[np.bool_]
 
@@ -40,23 +37,20 @@ _ASKED = (
 )  # fmt: skip
 
 
-def without_settled(segments: pa.Table, served_columns: Sequence[str]) -> tuple[pa.Table, Counter[Incarnation]]:
-    """Return the rows of `segments` that must be planned, and how many others each incarnation has.
+def without_settled(segments: pa.Table, served_columns: Sequence[str]) -> pa.Table:
+    """Return the rows of `segments` that must be planned. `served_columns` are those that a plan sets."""
+    return segments.filter(pa.array(~are_needless(segments, served_columns)))
 
-    `served_columns` are those that a plan sets.
-    """
-    is_settled = _is_settled(segments, served_columns)
-    places = np.flatnonzero(is_settled & ~_has_a_twin(segments))
-    if not len(places):
-        return segments, Counter()
-    rows = segments.select(_ASKED).take(pa.array(places)).combine_chunks()
-    incarnations, of_row = _incarnations_of(rows)
-    kept = _newest(rows, of_row) | _ends_of_logs(rows, of_row)
-    counts = np.bincount(of_row[~kept], minlength=len(incarnations)).tolist()
-    is_left_out = np.zeros(len(segments), dtype=np.bool_)
-    is_left_out[places[~kept]] = True
-    left_out = {each: count for each, count in zip(incarnations, counts, strict=True) if count}
-    return segments.filter(pa.array(~is_left_out)), Counter(left_out)
+
+def are_needless(segments: pa.Table, served_columns: Sequence[str]) -> _Bool:
+    """Whether a row is that of a deleted segment that changes no plan."""
+    needless = np.zeros(len(segments), dtype=np.bool_)
+    places = np.flatnonzero(_is_settled(segments, served_columns) & ~_has_a_twin(segments))
+    if len(places):
+        rows = segments.select(_ASKED).take(pa.array(places)).combine_chunks()
+        of_row = _incarnations_of(rows)
+        needless[places[~(_newest(rows, of_row) | _ends_of_logs(rows, of_row))]] = True
+    return needless
 
 
 def _has_a_twin(segments: pa.Table) -> _Bool:
@@ -67,13 +61,11 @@ def _has_a_twin(segments: pa.Table) -> _Bool:
     return found
 
 
-def _incarnations_of(rows: pa.Table) -> tuple[list[Incarnation], _Int64]:
-    """Return the incarnations, and the place of each row's one in this list."""
-    names = [rows[name].combine_chunks().dictionary_encode() for name in ("topic", "topic_id")]
-    columns = (names[0].indices, rows["partition"], names[1].indices)
-    keys, of_row = np.unique(np.column_stack([each.to_numpy() for each in columns]), axis=0, return_inverse=True)
-    topics, topic_ids = (each.dictionary.to_pylist() for each in names)
-    return [(topics[at], partition, topic_ids[id_at]) for at, partition, id_at in keys.tolist()], of_row.reshape(-1)
+def _incarnations_of(rows: pa.Table) -> _Int64:
+    """Return the number of each row's incarnation (topic, partition and topic id)."""
+    codes = [rows[name].combine_chunks().dictionary_encode().indices for name in ("topic", "topic_id")]
+    columns = np.column_stack([each.to_numpy() for each in (codes[0], rows["partition"], codes[1])])
+    return np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _newest(rows: pa.Table, of_row: _Int64) -> _Bool:

@@ -1,4 +1,4 @@
-"""List of a partition only the segments that new events name.
+"""List only those segments of a partition that new events name.
 
 In a bucket, a partition of 60,000 segments has 360 pages. An event names one segment, whose objects are one request. So
 a run lists a partition by name if

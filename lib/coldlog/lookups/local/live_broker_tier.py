@@ -1,7 +1,7 @@
 """Ask the brokers of a cluster for what is not archived yet.
 
-The client is created in the thread that asks, at its first question, and kept until the thread calls `close`, or
-another `close_all`. When a client is created, those of threads that have ended are closed.
+The client is created in the thread that asks, at its first question, and kept until this thread calls `close`, or
+another thread calls `close_all`. When a client is created, those of threads that have ended are closed.
 
 - `find_offset` first takes the broker's answer, which covers its whole log including its remote tier. A broker cannot
   be told where to begin. If its answer is below `from_offset`, nothing is known about the records from `from_offset`

@@ -18,9 +18,9 @@ partition's directory again.
   no such index, or one that was never closed, it is read. The offset index says where a search begins in a segment: at
   the position of the last entry whose offset is not above the one searched for. The entry is used only if a batch
   begins there that ends at the entry's offset or below (a follower's entry may name the end of a fetched set, see
-  formats.offset_index). Otherwise the search begins at the segment's first batch. Only batches that may have the answer
-  are decoded. Control records and records of aborted transactions count. A broker searches only one segment, the first
-  whose largest timestamp promises the answer; with `broker_compatible` this tier does the same.
+  formats.kafka.offset_index). Otherwise the search begins at the segment's first batch. Only batches that may have the
+  answer are decoded. Control records and records of aborted transactions count. A broker searches only one segment, the
+  first whose largest timestamp promises the answer; with `broker_compatible` this tier does the same.
 - The largest timestamp is that of all segments in the directory, as in Kafka: records below the log start count too.
 
 Segments are rolled, cut and deleted while they are read. If a question finds damage or a missing file, it is asked once

@@ -1,4 +1,4 @@
-"""Read requests from a Delta table with Spark; the columns are those of a file (`requests`)."""
+"""Read requests from a Delta table with Spark; the columns are those of a file (`requests_file`)."""
 
 from __future__ import annotations
 

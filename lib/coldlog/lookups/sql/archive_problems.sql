@@ -80,7 +80,7 @@ FROM (
       FROM coldlog.segment_events
       WHERE problem IS NULL
       GROUP BY metadata_partition
-      HAVING count(*) <= max(metadata_offset)
+      HAVING sum(ifnull(event_count, 1)) <= max(metadata_offset)
     ) i
       ON i.metadata_partition = u.metadata_partition
     WHERE u.event_kind IN ('segment', 'segment_update')

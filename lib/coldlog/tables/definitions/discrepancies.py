@@ -87,7 +87,8 @@ class DiscrepancyKind(StrEnum):
     SIDE_FILE_DAMAGED = (
         "side_file_damaged",
         Severity.WARNING,
-        "restore the file before a broker reads it, then run with build.retry_quarantined=true; the log served instead",
+        "restore the file before a broker reads it, then run with build.retry_quarantined=true; "
+        "until then the log is used instead of the file",
     )
     OUTSIDE_LINEAGE = (
         "outside_lineage",

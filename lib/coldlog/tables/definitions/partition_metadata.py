@@ -40,10 +40,13 @@ PARTITION_METADATA = TableDefinition(
             comment="Largest timestamp of all COPY_SEGMENT_FINISHED segments, served or not: the route of ListOffsets "
             "depends on it; 9223372036854775807: not known of one of them; NULL: there is none",
         ),
-        Column(name="segment_count", type="BIGINT", required=True, comment="Segments listed"),
+        Column(name="segment_count", type="BIGINT", required=True, comment="Segments, without those that are deleted"),
         Column(name="served_segment_count", type="BIGINT", required=True, comment="Segments that answer lookups"),
         Column(
-            name="unserved_segment_count", type="BIGINT", required=True, comment="Segments that do not answer lookups"
+            name="unserved_segment_count",
+            type="BIGINT",
+            required=True,
+            comment="Segments that do not answer lookups, without those that are deleted",
         ),
         Column(name="pending_segment_count", type="BIGINT", required=True, comment="Segments waiting for the build"),
         Column(name="quarantined_segment_count", type="BIGINT", required=True, comment="Segments in quarantine"),

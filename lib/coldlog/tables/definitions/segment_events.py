@@ -2,8 +2,9 @@
 
 One row per record of `__remote_log_metadata`, with the values of the record. Records that cannot be read are kept too,
 with the reason. If the topic lost records before they were read, one row of kind `lost` has the last of their offsets.
-The greatest offset of each metadata partition shows how far the topic has been read. Rows are appended in one commit,
-so a killed run has appended all of them or none.
+Maintenance forgets the events of segments that were deleted long ago: of each metadata partition, one row of kind
+`forgotten` counts them, at the greatest of their offsets. The greatest offset of each metadata partition shows how far
+the topic has been read. Rows are appended in one commit, so a killed run has appended all of them or none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SEGMENT_EVENTS = TableDefinition(
             type="STRING",
             required=True,
             comment="segment (api key 0), segment_update (1), partition_delete (2), segment_snapshot (3), tombstone "
-            "(a key without a value), unreadable, lost (the topic no longer had the records up to this offset)",
+            "(a key without a value), unreadable, lost (the topic no longer had the records up to this offset), "
+            "forgotten (events of segments that were deleted long ago)",
         ),
         Column(name="topic", type="STRING", comment="Topic name; NULL: the event names none"),
         Column(name="topic_id", type="STRING", comment="Topic id"),
@@ -57,5 +59,6 @@ SEGMENT_EVENTS = TableDefinition(
         Column(name="record_key", type="BINARY", comment="Key of the record; NULL: none (Kafka up to 4.4 writes none)"),
         Column(name="value", type="BINARY", comment="Value of the record, also with fields that coldlog does not know"),
         Column(name="problem", type="STRING", comment="Why the event cannot be read; NULL: it was read"),
+        Column(name="event_count", type="BIGINT", comment="How many events a forgotten row stands for; NULL: one"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Hold the tables to what was published: their versions, their lists of files, and the footers of these files.
+"""Check the tables against the last publish: their versions, their lists of files, and the footers of these files.
 
 Each publish has a number. Its manifest is a small file, `_manifest/<number>.json` in the warehouse:
 

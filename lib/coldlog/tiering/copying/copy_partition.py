@@ -5,7 +5,7 @@ that a deposed leader that wakes up cannot finish a copy that its successor make
 copied, the earliest first and one by one: each is read and verified, then copied when the broker's quota allows it. A
 segment that cannot be copied ends the work on its partition, so that the copied part has no gap.
 
-The log directory gives the last stable offset (`lookups.log_directory_tier`): nothing after the high watermark of
+The log directory gives the last stable offset (`lookups.local.log_directory_tier`): nothing after the high watermark of
 `replication-offset-checkpoint`, and no open transaction, is copied. If this file does not name the partition, it is
 unknown what is committed. Then nothing is copied, unless `assumes_committed` treats closed segments as committed.
 """

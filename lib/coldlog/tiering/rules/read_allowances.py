@@ -5,9 +5,9 @@ others. It gives its reads bytes of the allowance without asking anybody. What i
 into the next allowance. So the quota passes at least a second for each reservation, and one process does not make more
 than one commit a second of reading, apart from the last, which returns what it has not used.
 
-An allowance is of a certain time, and so are its bytes. What is left at its end is returned with the next reservation,
-if that comes within two seconds; later, the time has passed and nobody can use it. A read that is throttled reserves
-nothing. Nothing here waits, apart from the commit itself.
+An allowance is valid for a fixed period, and so are its bytes. What is left at its end is returned with the next
+reservation, if that comes within two seconds; later, the time has passed and nobody can use it. A read that is
+throttled reserves nothing. Nothing here waits, apart from the commit itself.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _require_files(segment: LocalSegment) -> None:
 
 def _require_indexed_batches(segment: LocalSegment, index: Content, next_offset: int) -> None:
     """Check that the last index entry is the end of a batch in the log. In a follower's index it may be the end of a
-    batch after the one at its position (see formats.offset_index)."""
+    batch after the one at its position (see formats.kafka.offset_index)."""
     entries = read_offset_index(memoryview(b"".join(index.iter_pieces())), base_offset=segment.base_offset)
     if not entries.entry_count:
         return
