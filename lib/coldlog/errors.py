@@ -68,7 +68,6 @@ class Reason(StrEnum):
     DECRYPTION_FAILED = "decryption_failed"
     DECRYPTION_KEY_MISSING = "decryption_key_missing"
     OBJECT_MISSING = "object_missing"
-    OBJECT_NAME_INVALID = "object_name_invalid"
     OBJECT_UNREADABLE = "object_unreadable"
 
 

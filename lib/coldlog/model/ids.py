@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from coldlog.errors import UsageError
 
-UUID_TEXT_LENGTH = 22
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 
 

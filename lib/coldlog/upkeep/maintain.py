@@ -40,7 +40,7 @@ from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.forgotten_segments import forget_deleted
 from coldlog.upkeep.sorted_files import SORTED_TABLES, join_files, sort_files
-from coldlog.upkeep.superseded_builds import last_build_number, remove_superseded
+from coldlog.upkeep.superseded_builds import remove_superseded
 from coldlog.upkeep.unneeded_files import remove_old_entries, remove_unneeded
 
 _HOUR_MS = 3_600_000
@@ -146,7 +146,7 @@ def _gone_at(warehouse: Warehouse, moment_ms: int) -> set[Key]:
 def _mark_in_tasks(warehouse: Warehouse, before_ms: int) -> int:
     """As `_mark_here`, of many segments."""
     is_gone = F.col("index_status") == IndexStatus.GONE.value
-    newest = last_build_number(warehouse)
+    newest = warehouse.greatest(SEGMENTS, "build_number") or 0
     gone = warehouse.read(SEGMENTS).where(
         is_gone
         & F.col("build_number").isNotNull()

@@ -53,9 +53,3 @@ def _remove_here(warehouse: Warehouse, segments: list[Row]) -> None:
         for table in INDEX_TABLES:
             warehouse.delete_matching(table, stale)
         warehouse.merge(SEGMENTS, marks, update=("superseded_build_numbers",))
-
-
-def last_build_number(warehouse: Warehouse) -> int:
-    """Return the number of the last published build; 0 before the first build."""
-    newest = warehouse.read(SEGMENTS).agg(F.max("build_number")).collect()[0][0]
-    return 0 if newest is None else int(newest)

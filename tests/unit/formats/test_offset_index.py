@@ -55,14 +55,6 @@ def test_entries_read_as_an_independent_builder_packed_them(entries: list[tuple[
     assert index.positions.tolist() == [position for _, position in entries]
 
 
-@given(ENTRIES, st.integers(0, 2**31))
-def test_position_at_or_before_equals_a_scan(entries: list[tuple[int, int]], relative: int) -> None:
-    index = read_offset_index(packed(*entries), base_offset=1000)
-    for target in (relative, *(offset for offset, _ in entries)):
-        expected = max((position for offset, position in entries if offset <= target), default=0)
-        assert index.position_at_or_before(1000 + target) == expected
-
-
 def test_preallocated_tail_is_removed_and_counted() -> None:
     index = read_offset_index(packed((9, 500), (20, 900), (0, 0), (0, 0)), base_offset=100)
     assert index.offsets.tolist() == [109, 120]
@@ -72,7 +64,6 @@ def test_preallocated_tail_is_removed_and_counted() -> None:
 def test_file_of_zeros_is_an_index_without_entries() -> None:
     index = read_offset_index(memoryview(bytes(80)), base_offset=7)
     assert (index.entry_count, index.padding_bytes) == (0, 80)
-    assert index.position_at_or_before(50) == 0
 
 
 @pytest.mark.parametrize(

@@ -134,12 +134,6 @@ def test_negative_count_is_refused() -> None:
         read_producer_snapshot(packed(struct.pack(">i", -1)))
 
 
-def test_first_open_offset_is_the_lowest_of_the_open_transactions() -> None:
-    entries = tuple(replace(ENTRY, current_txn_first_offset=offset) for offset in (-1, 90, 0, 40))
-    assert ProducerSnapshot(entries=entries).find_first_open_offset() == 0
-    assert ProducerSnapshot(entries=(ENTRY,)).find_first_open_offset() is None
-
-
 def test_value_too_large_for_its_field_is_not_written() -> None:
     with pytest.raises(UsageError, match="does not fit"):
         write_producer_snapshot(ProducerSnapshot(entries=(replace(ENTRY, producer_epoch=2**15),)))

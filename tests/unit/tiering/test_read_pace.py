@@ -66,7 +66,7 @@ def test_read_that_would_wait_beyond_its_deadline_is_refused_and_costs_nothing(t
         pace.wait_for(RATE, until_s + 0.001)
         assert clock.time_ms - began_ms == 2_000
         assert pace.read_bytes == 3 * RATE
-        assert (pace.throttled.count, pace.throttled.longest_ms, pace.throttled.average_ms) == (101, 2_000, 2_000)
+        assert (pace.throttled.count, pace.throttled.longest_ms, pace.throttled.total_ms) == (101, 2_000, 202_000)
         clock.time_ms += 60_000
 
 

@@ -55,11 +55,6 @@ class OffsetIndex:
         """The number of entries without the padding."""
         return len(self.offsets)
 
-    def position_at_or_before(self, offset: int) -> int:
-        """Kafka's lookup: the position of the last entry with an offset of at most `offset`; 0 if there is none."""
-        slot = int(np.searchsorted(self.offsets, offset, side="right")) - 1
-        return int(self.positions[slot]) if slot >= 0 else 0
-
 
 def read_offset_index(buffer: memoryview, *, base_offset: int) -> OffsetIndex:
     """All entries of an `.index` file; `base_offset` is the start offset of its segment."""

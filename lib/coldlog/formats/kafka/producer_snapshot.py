@@ -31,7 +31,6 @@ from crc32c import crc32c
 from coldlog.errors import ArchiveError, Reason, UsageError
 
 PRODUCER_SNAPSHOT_VERSION = 1
-NO_OPEN_TRANSACTION = -1
 _HEAD = struct.Struct(">hIi")
 _CHECKED_FROM = struct.calcsize(">hI")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -61,11 +60,6 @@ class ProducerSnapshot:
     """All producers, in the order of the file."""
 
     entries: tuple[ProducerStateEntry, ...]
-
-    def find_first_open_offset(self) -> int | None:
-        """The lowest first offset of an open transaction; no offset from there on is stable."""
-        open_entries = (entry for entry in self.entries if entry.has_open_transaction)
-        return min((entry.current_txn_first_offset for entry in open_entries), default=None)
 
 
 def read_producer_snapshot(buffer: memoryview) -> ProducerSnapshot:

@@ -46,15 +46,14 @@ def stored_column_names(spark: SparkSession, location: str) -> list[str]:
     return list(_snapshot(spark, location).schema().fieldNames())
 
 
-def file_count_if_known(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> int | None:
+def file_count_if_known(spark: SparkSession, location: str) -> int | None:
     """Count the files of the table's newest version; None if there is no table or no checksum.
 
-    Commits of other writers may have no checksum. `is_just_loaded`: this session has just read the log; do not list it
-    again.
+    Commits of other writers may have no checksum.
     """
     if is_late(spark):
         return None if (table := _open(location)) is None else len(table.get_add_actions())
-    snapshot = _snapshot(spark, location, is_just_loaded=is_just_loaded)
+    snapshot = _snapshot(spark, location)
     # Not `numOfFilesIfKnown`, which starts a query.
     checksum = snapshot.checksumOpt()
     return int(checksum.get().numFiles()) if snapshot.version() >= 0 and checksum.isDefined() else None
@@ -183,10 +182,8 @@ def _open(location: str) -> DeltaTable | None:
         raise storage_error(failed, location) from None
 
 
-def _snapshot(spark: SparkSession, location: str, *, is_just_loaded: bool = False) -> Any:
+def _snapshot(spark: SparkSession, location: str) -> Any:
     log = _delta_log(spark, location)
-    if is_just_loaded:
-        return log.unsafeVolatileSnapshot()
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -65,6 +65,9 @@ _APPEND = {"mode": "Append", "partitionBy": "[]"}
 """The parameters of an operation that only adds rows."""
 
 
+_Result = TypeVar("_Result")
+
+
 class _LostRaceError(Exception):
     """Another writer has put the version."""
 
@@ -83,12 +86,7 @@ def commit_rows(
     one.
     """
     log = open_log(location)
-    for attempt in range(_ATTEMPTS):
-        with suppress(_LostRaceError):
-            return _commit_once(log, location, table, change, transaction)
-        if attempt:
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
-    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+    return _repeated(location, lambda: _commit_once(log, location, table, change, transaction))
 
 
 def create_table(location: str, table: TableDefinition, schema: str, properties: Mapping[str, str]) -> bool:
@@ -137,6 +135,16 @@ def create_table(location: str, table: TableDefinition, schema: str, properties:
     return True
 
 
+def _repeated(location: str, commit: Callable[[], _Result]) -> _Result:
+    """Make a commit, again with a pause if another writer was first."""
+    for attempt in range(_ATTEMPTS):
+        with suppress(_LostRaceError):
+            return commit()
+        if attempt:
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
+    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+
+
 def _commit_once(
     log: LogFiles,
     location: str,
@@ -174,23 +182,24 @@ def commit_files(
     these numbers, or a higher one.
     """
     log = open_log(location)
-    for _ in range(_ATTEMPTS):
-        with suppress(_LostRaceError):
-            check_log(location)
-            delta = open_table(location, table)
-            if not _is_plain(delta, table):
-                return None
-            for application, number in numbers:
-                _require_later(delta, location, application, number)
-            now_ms, version = time.time_ns() // 1_000_000, delta.version() + 1
-            operation, parameters = ("WRITE", _APPEND) if files else ("SET TRANSACTION", {})
-            info = _commit_info(version - 1, operation, parameters, now_ms) | {"isBlindAppend": True}
-            actions = [{"commitInfo": info}, *_transactions(numbers, now_ms), *map(_added, files)]
-            is_put = _put(log, location, version, actions)
-            if is_put:
-                _follow(log, location, table, version, delta)
-            return version if is_put else None
-    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+
+    def commit() -> int | None:
+        check_log(location)
+        delta = open_table(location, table)
+        if not _is_plain(delta, table):
+            return None
+        for application, number in numbers:
+            _require_later(delta, location, application, number)
+        now_ms, version = time.time_ns() // 1_000_000, delta.version() + 1
+        operation, parameters = ("WRITE", _APPEND) if files else ("SET TRANSACTION", {})
+        info = _commit_info(version - 1, operation, parameters, now_ms) | {"isBlindAppend": True}
+        actions = [{"commitInfo": info}, *_transactions(numbers, now_ms), *map(_added, files)]
+        if not _put(log, location, version, actions):
+            return None
+        _follow(log, location, table, version, delta)
+        return version
+
+    return _repeated(location, commit)
 
 
 def commit_rearranged(
@@ -203,26 +212,27 @@ def commit_rearranged(
     """Replace files, named by their paths, by files with the same rows; False: as None in `commit_rows`, or a file is
     no longer part of the table. Errors are those of `commit_rows`."""
     log = open_log(location)
-    for _ in range(_ATTEMPTS):
-        with suppress(_LostRaceError):
-            check_log(location)
-            delta = open_table(location, table)
-            stored = {str(row["path"]): row for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist()}
-            if not _is_plain(delta, table) or not set(replaced) <= stored.keys():
-                return False
-            if transaction is not None:
-                _require_later(delta, location, *transaction)
-            now_ms, version = time.time_ns() // 1_000_000, delta.version() + 1
-            info = _commit_info(version - 1, "OPTIMIZE", {"predicate": "[]"}, now_ms) | {"isBlindAppend": False}
-            actions = [{"commitInfo": info}, *_transactions([] if transaction is None else [transaction], now_ms)]
-            moved = [*map(_added, files), *(_removed(stored[path], now_ms) for path in replaced)]
-            # The rows are the same: who follows changes need not look.
-            actions += [{kind: action | {"dataChange": False}} for each in moved for kind, action in each.items()]
-            is_put = _put(log, location, version, actions)
-            if is_put:
-                _follow(log, location, table, version, delta)
-            return is_put
-    raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
+
+    def commit() -> bool:
+        check_log(location)
+        delta = open_table(location, table)
+        stored = {str(row["path"]): row for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist()}
+        if not _is_plain(delta, table) or not set(replaced) <= stored.keys():
+            return False
+        if transaction is not None:
+            _require_later(delta, location, *transaction)
+        now_ms, version = time.time_ns() // 1_000_000, delta.version() + 1
+        info = _commit_info(version - 1, "OPTIMIZE", {"predicate": "[]"}, now_ms) | {"isBlindAppend": False}
+        actions = [{"commitInfo": info}, *_transactions([] if transaction is None else [transaction], now_ms)]
+        moved = [*map(_added, files), *(_removed(stored[path], now_ms) for path in replaced)]
+        # The rows are the same: who follows changes need not look.
+        actions += [{kind: action | {"dataChange": False}} for each in moved for kind, action in each.items()]
+        is_put = _put(log, location, version, actions)
+        if is_put:
+            _follow(log, location, table, version, delta)
+        return is_put
+
+    return _repeated(location, commit)
 
 
 def _put(log: LogFiles, location: str, version: int, actions: Sequence[Action]) -> bool:

@@ -229,9 +229,9 @@ class WarehouseReads:
                 "run the pipeline into this warehouse first, or correct warehouse.uri"
             ) from missing
 
-    def is_known_empty(self, table: TableDefinition, *, is_just_loaded: bool = False) -> bool:
+    def is_known_empty(self, table: TableDefinition) -> bool:
         """Whether Delta knows without a query that the table has no files."""
-        return file_count_if_known(self.spark, self.location(table), is_just_loaded=is_just_loaded) == 0
+        return file_count_if_known(self.spark, self.location(table)) == 0
 
     def small_rows(self, table: TableDefinition, columns: Sequence[str]) -> list[Row]:
         """Read columns of every row, of all partitions, in this process, without a query; for tables whose rows fit in

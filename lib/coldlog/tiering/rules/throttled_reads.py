@@ -28,8 +28,3 @@ class ThrottledReads:
         self.count += others.count
         self.total_ms += others.total_ms
         self.longest_ms = max(self.longest_ms, others.longest_ms)
-
-    @property
-    def average_ms(self) -> float:
-        """0.0 if nothing was throttled."""
-        return self.total_ms / self.count if self.count else 0.0

@@ -77,7 +77,6 @@ def _remove(suffix: str) -> Damage:
     return lambda written: Path(str(written.stem) + suffix).unlink()
 
 
-OLD_MESSAGES = build_message_set(1, 0, [Record(timestamp_ms=1, value=b"x" * 80)])
 LATER_SNAPSHOT = write_producer_snapshot(
     ProducerSnapshot(
         entries=(
