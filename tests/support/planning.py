@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pytest
 from pyspark.sql import SparkSession
+
+from coldlog.indexing.builds import build_tasks
+from coldlog.indexing.scan import listing
+from coldlog.tables.delta import warehouse_reads
 
 FOR_SMALL_TABLES = {
     "spark.sql.adaptive.enabled": "false",
@@ -38,6 +43,16 @@ def planned_as_for_users(spark: SparkSession) -> Iterator[None]:
 def planned_for_small_tables(spark: SparkSession) -> Iterator[None]:
     """Those of small tables, for a while, also within a test that plans as users do."""
     with _planned(spark, FOR_SMALL_TABLES):
+        yield
+
+
+@contextmanager
+def as_large_tables() -> Iterator[None]:
+    """Within the block, no table and no archive is small enough to be read, listed, built or changed without Spark."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warehouse_reads, "FEW_ROWS", 0)
+        patch.setattr(listing, "_MOST_DIRECTORIES_HERE", -1)
+        patch.setattr(build_tasks, "MOST_SEGMENTS_HERE", 0)
         yield
 
 

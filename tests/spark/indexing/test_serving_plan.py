@@ -16,7 +16,7 @@ from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 _STATUSES = [status.value for status in (IndexStatus.INDEXED, IndexStatus.QUARANTINED, IndexStatus.ORPHAN)]
 

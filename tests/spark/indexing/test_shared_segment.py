@@ -24,7 +24,7 @@ from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from noting_store import NotingStore
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 from worlds.work_rows import works_of
 
 WINDOW_BYTES = 256 << 10

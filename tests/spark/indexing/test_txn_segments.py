@@ -16,7 +16,7 @@ from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 
 def txn_rows(count: int, with_aborts: int) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from coldlog.errors import ColdlogError
 from coldlog.runtime.spark.spark_failures import explain_failure
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS as TABLE
 from coldlog.tables.delta.warehouse import Warehouse
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 
 @pytest.fixture(scope="module")

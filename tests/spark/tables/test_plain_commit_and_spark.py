@@ -18,7 +18,7 @@ from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.job_runs_table import race_commit, run_row, unpack_job_runs
 from counts.spark_work import counting_work
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from coldlog.tables.delta.plain_commit import create_table
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 from counts.spark_work import counting_work
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 UPDATE = ("index_status", "holes", "end_offset")
 _KEPT = {*SEGMENTS.key, *UPDATE, "size_bytes", "segment_leader_epochs", "build_number"}

@@ -32,9 +32,9 @@ from coldlog.upkeep.expectation_suites import ExpectationSeverity, Suite, View, 
 from coldlog.upkeep.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
 from contents.table_contents import rows_in
 from damage.broken_tables import BREAKAGES, WHOLE, World, place_worlds, world_of
+from planning import as_large_tables
 from servers.s3_server import Bucket
 from worlds.golden_warehouse import run_pipeline
-from worlds.large_tables import as_large_tables
 
 pytestmark = pytest.mark.timeout(1800)  # the sample is built three times
 

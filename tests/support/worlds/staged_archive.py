@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
+from planning import as_large_tables
 from worlds.golden_warehouse import run_pipeline
-from worlds.large_tables import as_large_tables
 
 START_MS = 1_700_000_000_000
 Place = tuple[str, int]

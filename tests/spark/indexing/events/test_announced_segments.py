@@ -25,7 +25,7 @@ from coldlog.indexing.events.positions import read_limited_events
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 SEQUENCE_COUNT = 350
 

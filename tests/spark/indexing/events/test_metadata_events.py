@@ -26,9 +26,9 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import table_rows
+from planning import as_large_tables
 from worlds.golden_warehouse import log_segments_source
 from worlds.kafka_sample import KAFKA_SAMPLE
-from worlds.large_tables import as_large_tables
 
 RLMM = KAFKA_SAMPLE / "rlmm"
 PARTITIONS = (0, 1, 2)

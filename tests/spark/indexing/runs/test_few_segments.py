@@ -27,7 +27,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.reconcile import reconcile
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables
 
 _SEGMENTS = 6_000
 _KEY = ("topic", "partition", "topic_id", "segment_id")

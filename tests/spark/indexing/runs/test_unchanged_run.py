@@ -21,8 +21,8 @@ from coldlog.tables.definitions.catalog import ALL_TABLES
 from coldlog.tables.definitions.job_runs import JOB_RUNS
 from coldlog.tables.delta.warehouse import Warehouse
 from counts.spark_work import SparkWork, counting_work
+from planning import as_large_tables
 from worlds.kafka_sample import KAFKA_SAMPLE
-from worlds.large_tables import as_large_tables
 
 _STAGES = ("warehouse", "scan", "build", "materialize", "reconcile")
 

@@ -25,8 +25,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.table_storage import keeping_tables_open, open_delta
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import BUILD_NUMBERS, table_contents
-from planning import planned_for_small_tables
-from worlds.large_tables import as_large_tables
+from planning import as_large_tables, planned_for_small_tables
 
 PARTITION = TopicPartition(topic="orders", partition=0)
 
