@@ -208,24 +208,24 @@ class _OpenTables:
         found = {
             tuple(int(str(entry[name])) for name in _ENTRY_COLUMNS)
             for entry in entries
-            if (range_ := served.get((entry["segment_id"], entry["build_number"]))) is not None
-            and int(str(entry["last_offset"])) in range_
+            if (offsets := served.get((entry["segment_id"], entry["build_number"]))) is not None
+            and offsets[0] <= int(str(entry["last_offset"])) <= offsets[1]
         }
         return sorted(
             (AbortedTransaction(**dict(zip(_ENTRY_COLUMNS, entry, strict=True))) for entry in found),
             key=lambda one: (one.first_offset, one.producer_id, one.last_offset),
         )
 
-    def _served(self, asked: _Asked, entries: list[_Row]) -> dict[tuple[object, object], range]:
-        """Return the offsets that the segments of the entries serve, by segment id and build."""
+    def _served(self, asked: _Asked, entries: list[_Row]) -> dict[tuple[object, object], tuple[int, int]]:
+        """Return the `marker_offsets` of the segments of the entries, by segment id and build."""
         markers = [int(str(entry["last_offset"])) for entry in entries]
-        found: dict[tuple[object, object], range] = {}
+        found: dict[tuple[object, object], tuple[int, int]] = {}
         before = {"served_from_offset": (_LEAST, max(markers))}
         for near in ({"end_offset": (min(markers), _GREATEST)}, {}):
             for row in _rows(self._segments, asked, "start_offset", before, near):
                 if not row["txn_index_empty"]:
                     key = row["segment_id"], row["served_build_number"]
-                    found[key] = range(int(str(row["served_from_offset"])), int(str(row["served_to_offset"])) + 1)
+                    found[key] = marker_offsets(row)
             if all((entry["segment_id"], entry["build_number"]) in found for entry in entries):
                 break
         return found
@@ -250,6 +250,15 @@ def _rows(
             is_wanted = pc.and_(is_wanted, pc.greater_equal(rows[name], least))
             is_wanted = pc.and_(is_wanted, pc.less_equal(rows[name], greatest))
         yield from rows.filter(is_wanted).to_pylist()
+
+
+def marker_offsets(row: Mapping[str, object]) -> tuple[int, int]:
+    """Return the offsets, inclusive, at which a marker in a served segment counts: those that it serves. If these reach
+    to the segment's end, a marker behind them is in a hole of unknown length, and counts."""
+    first, last, *ends = (row[f"{name}_offset"] for name in ("served_from", "served_to", "end", "announced_end"))
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    return first, last if any(isinstance(end, int) and last < end for end in ends) else _GREATEST
 
 
 def _leader_epoch_at(row: Mapping[str, object], offset: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,37 @@ def test_abort_counts_if_its_build_serves_its_marker(warehouse: Path) -> None:
         AbortedTransaction(producer_id=90, first_offset=90, last_offset=120, last_stable_offset=121)
     ]
     assert asked.aborted_transactions("nothing", 3, 0, 1000) == []
+
+
+def test_marker_in_a_hole_counts_and_one_behind_the_cut_of_a_deposed_leader_does_not(warehouse: Path) -> None:
+    def holes(to_offset: int | None) -> list[Row]:
+        return [{"from_offset": 150, "to_offset": to_offset, "position": 500, "end_position": 900, "reason": "crc"}]
+
+    cut = segment(1, served_to_offset=170, served_holes=holes(180))
+    # Nothing tells where the log of the last segment ended.
+    last = segment(2, segment_id="s2", txn_index_empty=False, end_offset=249, served_to_offset=249)
+    last["served_holes"] = [holes(None)[0] | {"from_offset": 250}]
+    in_last = {"segment_id": "s2"}
+    entries = [entry(90, 160), entry(110, 171), entry(120, 175), entry(200, 240, **in_last), entry(210, 260, **in_last)]
+    asked = make(warehouse, [segment(0), cut, last], entries, [following()])
+    found = [one.first_offset for one in asked.aborted_transactions("orders", 3, 0, 1000)]
+    assert found == aborts_of_fetches(warehouse) == [90, 200, 210]
+
+
+def test_marker_behind_the_cut_does_not_count_if_the_log_lost_what_follows(warehouse: Path) -> None:
+    lost: Row = {"from_offset": 150, "to_offset": 199, "position": 500, "end_position": 900, "reason": "crc"}
+    cut = segment(1, end_offset=149, announced_end_offset=199, served_to_offset=170, served_holes=[lost])
+    asked = make(warehouse, [segment(0), cut], [entry(90, 160), entry(120, 171)], [following()])
+    found = [one.first_offset for one in asked.aborted_transactions("orders", 3, 0, 1000)]
+    assert found == aborts_of_fetches(warehouse) == [90]
+
+
+def aborts_of_fetches(warehouse: Path) -> list[int]:
+    """The first offsets of the aborted transactions whose records are left out."""
+    with closing(ArchiveTables(list_fetch_files(str(warehouse)))) as tables:
+        archived = tables.partition("orders", 3)
+        assert archived is not None
+        return [one.first_offset for one in tables.aborted(archived).rows()]
 
 
 def test_next_segment_is_that_of_the_interval_that_has_the_offset(warehouse: Path) -> None:

@@ -6,6 +6,8 @@
 --
 -- Kafka collects from segment to segment and stops at an entry whose last stable offset has reached the bound. Every
 -- transaction that was aborted later begins at or after that offset, so the bound on first_offset is equivalent.
+-- A marker behind the offsets that its segment serves is of a deposed leader's log, and does not count, unless the
+-- segment serves to its end: then the marker is in a hole of unknown length.
 -- Segments whose index is known to be empty have no rows and are not searched. No object of the archive is read.
 CREATE OR REPLACE TEMPORARY FUNCTION aborted_transactions(
   topic STRING COMMENT 'Topic name',
@@ -26,7 +28,8 @@ FROM coldlog.txn_index x
 JOIN coldlog.segments s
   ON s.topic = x.topic AND s.partition = x.partition AND s.topic_id = x.topic_id
  AND s.segment_id = x.segment_id AND s.served_build_number = x.build_number
- AND x.last_offset BETWEEN s.served_from_offset AND s.served_to_offset
+ AND x.last_offset >= s.served_from_offset
+ AND (x.last_offset <= s.served_to_offset OR s.served_to_offset >= greatest(s.end_offset, s.announced_end_offset))
 JOIN coldlog.partition_metadata p
   ON p.topic = s.topic AND p.partition = s.partition AND p.topic_id = s.topic_id AND p.is_current
 WHERE x.topic = aborted_transactions.topic AND x.partition = aborted_transactions.partition

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.errors import ColdlogError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
+from coldlog.lookups.transactions import marker_offsets
 from coldlog.model.states import IndexDepth
 from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
@@ -38,8 +39,8 @@ _KEEP_BYTES = 64 << 20
 _PARTITION_COLUMNS = ("topic", "partition", "is_current", "topic_id")
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
-    "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset", "served_to_offset",
-    "open_from_offset", "served_holes", "served_index_depth",
+    "announced_end_offset", "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset",
+    "served_to_offset", "open_from_offset", "served_holes", "served_index_depth",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -60,8 +61,8 @@ class ServedSegment:
     """A segment, or a part of one with holes, and the offsets, inclusive, that it serves. None means unknown.
 
     `open_from_offset` is the first offset of the oldest transaction that is open at the segment's end; None: there is
-    none. The bytes are those of the log from `position` to before `end_position`; None: to its end. If the log has
-    bytes outside, a hole is there.
+    none. `marker_offsets` are those, inclusive, at which a marker in the segment counts. The bytes are those of the log
+    from `position` to before `end_position`; None: to its end. If the log has bytes outside, a hole is there.
     """
 
     segment: ListedSegment
@@ -73,6 +74,7 @@ class ServedSegment:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     open_from_offset: int | None = None
+    marker_offsets: tuple[int, int] = (0, _GREATEST)
     position: int = 0
     end_position: int | None = None
     has_batches: bool = True
@@ -238,14 +240,16 @@ class ArchivedLogs:
     def aborted(
         self, topic: str, partition: int, topic_id: str, served: Sequence[ServedSegment]
     ) -> AbortedTransactions:
-        """Return the aborted transactions in the index of the partition's served segments."""
-        builds = {segment.segment.segment_id: segment.build_number for segment in served}
+        """Return the aborted transactions in the index of the partition's served segments. A marker behind the offsets
+        that a segment serves is of a deposed leader's log; its successor may have committed the transaction."""
+        counted = {(each.segment.segment_id, each.build_number): each.marker_offsets for each in served}
         found = sorted(
             {
                 tuple(row[name] for name in _ABORTED_COLUMNS[5:])
                 for rows in self._rows(self._aborted, "first_offset", topic, partition, topic_id)
                 for row in rows.to_pylist()
-                if builds.get(row["segment_id"]) == row["build_number"]
+                if (offsets := counted.get((row["segment_id"], row["build_number"]))) is not None
+                and offsets[0] <= row["last_offset"] <= offsets[1]
             }
         )
         columns = np.array(found, dtype=np.int64).reshape(-1, len(_ABORTED_COLUMNS[5:]))
@@ -319,6 +323,7 @@ def _served_segment(row: Mapping[str, object]) -> ServedSegment:
         build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table
         from_offset=row["served_from_offset"],  # type: ignore[arg-type]  # the columns' types are those of the table
         to_offset=row["served_to_offset"],  # type: ignore[arg-type]
+        marker_offsets=marker_offsets(row),
         has_batches=row["served_index_depth"] != IndexDepth.SIDECAR.value,
         **numbers,  # type: ignore[arg-type]
     )
