@@ -40,16 +40,19 @@ def find_log_start(
 ) -> LogStart | None:
     """The highest log start offset of all sources.
 
-    Before a broker deletes a segment, it increases the log start offset to the segment's end, unless the segment was
-    written by a deposed leader. With the log start offset it also moves the first leader epoch of the checkpoint
-    (truncateFromStart). That epoch does not count if earlier records have no leader epoch (an old message format).
+    Before a broker deletes a segment, it increases the log start offset to the segment's end. Of a segment that leaves
+    the lineage, because a deposed leader wrote it, only the part within the lineage counts: a broker deletes it when
+    its epochs are no longer in the checkpoint (deleteLogSegmentsDueToLeaderEpochCacheTruncation), so the log starts
+    after that part, and maybe before the segment's end. With the log start offset a broker also moves the first leader
+    epoch of the checkpoint (truncateFromStart). That epoch does not count if earlier records have no leader epoch (an
+    old message format).
     """
     lineage = LeaderEpochLineage.of(checkpoint)
     found = [] if supplied is None else [LogStart(supplied, LogStartSource.SUPPLIED)]
     found += [
-        LogStart(member.end_offset + 1, LogStartSource.DELETED_SEGMENTS)
+        LogStart(last_offset + 1, LogStartSource.DELETED_SEGMENTS)
         for member in members
-        if member.is_deleted and _follows(lineage, member)
+        if member.is_deleted and (last_offset := _last_offset_of_log(lineage, member)) is not None
     ]
     if lineage.entries and not any(_has_no_epochs(member) for member in members):
         found.append(LogStart(lineage.entries[0][1], LogStartSource.LEADER_EPOCHS))
@@ -67,9 +70,11 @@ def find_log_start(
     )
 
 
-def _follows(lineage: LeaderEpochLineage, member: SegmentFacts) -> bool:
-    epochs = member.leader_epochs
-    return not lineage.entries or lineage.find_last_offset_within(epochs, member.end_offset) is not None
+def _last_offset_of_log(lineage: LeaderEpochLineage, member: SegmentFacts) -> int | None:
+    """The last offset up to which a segment has records of the log; None if it has none."""
+    if not lineage.entries:
+        return member.end_offset
+    return lineage.find_last_offset_within(member.leader_epochs, member.end_offset)
 
 
 def _has_no_epochs(member: SegmentFacts) -> bool:

@@ -68,6 +68,27 @@ def test_log_start_offset_is_the_highest_of_all_sources(
     )
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "epochs", "expected"),
+    [
+        pytest.param(50, 99, ((0, 50),), 60, id="follows the log up to the next leader"),
+        pytest.param(70, 99, ((0, 70),), 60, id="begins after the end of its epoch: that was truncated"),
+        pytest.param(50, 99, ((0, 50), (1, 55)), 55, id="has an epoch that the log does not have"),
+        pytest.param(50, 99, ((1, 50),), None, id="has no epoch of the log"),
+        pytest.param(50, 79, ((0, 50), (2, 60)), 80, id="is of the log"),
+        pytest.param(50, 59, ((0, 50),), 60, id="ends with its epoch"),
+    ],
+)
+def test_deleted_segment_of_a_deposed_leader_moves_the_log_start_to_where_it_leaves_the_log(
+    start: int, end: int, epochs: Epochs, expected: int | None
+) -> None:
+    live, gone = segment("live", 80, 130, epochs=((2, 80),)), deleted(segment("gone", start, end, epochs=epochs))
+    found = plan(gone, live, checkpoint=((0, 0), (2, 60)))
+    wanted = LogStart(0, LogStartSource.LEADER_EPOCHS)
+    assert found.log_start == (wanted if expected is None else LogStart(expected, LogStartSource.DELETED_SEGMENTS))
+    assert (found.earliest_offset, found.latest_tiered_offset) == (80, 130)
+
+
 def test_first_leader_epoch_does_not_set_the_log_start_if_earlier_records_have_no_epoch() -> None:
     checkpoint = ((4, 10),)
     with_epochs = plan(segment("a", 10, 19, epochs=((4, 10),)), checkpoint=checkpoint)

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coldlog.index.log_start import LogStartSource, find_log_start
 from coldlog.indexing.publish import planned_rows
-from coldlog.indexing.publish.planned_rows import READ_COLUMNS, SERVED_COLUMNS, plan_all_partitions
+from coldlog.indexing.publish.planned_rows import READ_COLUMNS, SERVED_COLUMNS, _facts, plan_all_partitions
 from coldlog.indexing.publish.settled_deletions import without_settled
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
@@ -20,6 +21,8 @@ _DELETED = [state.name for state in RemoteLogSegmentState if state.name.startswi
 _STATES = [*RemoteLogSegmentState.__members__, *["COPY_SEGMENT_FINISHED"] * 15]
 _STATUSES = [*IndexStatus, *[IndexStatus.INDEXED] * 15]
 _EPOCHS: tuple[list[tuple[int, int]] | None, ...] = ([(0, 0)], [(0, 0), (2, 40)], [(1, 20)], [(2, 40)], [], None)
+
+_CHECKPOINTS = ([(0, 10), (1, 20), (2, 40)], [(0, 0), (2, 60)], [(0, 0), (1, 75)], [(1, 20)], [(2, 55)], None)
 
 
 def _epochs(entries: list[tuple[int, int]] | None) -> list[dict[str, int]] | None:
@@ -53,7 +56,7 @@ def _row(random: Random, number: int) -> dict[str, Any]:
         "log_modified_ms": random.choice((None, random.randrange(100))),
         "build_number": random.choice((None, 1)),
         "index_depth": "record",
-        "leader_epoch_checkpoint": _epochs(random.choice(([(0, 10), (1, 20), (2, 40)], [(1, 20)], [(2, 55)], None))),
+        "leader_epoch_checkpoint": _epochs(random.choice(_CHECKPOINTS)),
         "superseded_build_numbers": random.choice((None, None, None, [1])),
     }
     if random.random() < 0.9:
@@ -134,6 +137,37 @@ def test_of_many_deleted_segments_one_is_planned() -> None:
         for at in range(1_000)
     ]
     assert _kept(rows) == ["999"]
+
+
+def test_a_segment_left_out_never_tells_a_later_log_start_than_one_that_stays() -> None:
+    """Whatever the lineage is; a deposed leader has written segments that leave it."""
+    random, drawn = Random(8), 0
+    for _ in range(200):
+        rows = [_drawn_deletion(random, number) for number in range(random.randrange(2, 9))]
+        kept = {row["segment_id"] for row in rows} & set(_kept(rows))
+        left_out = [row for row in rows if row["segment_id"] not in kept]
+        staying = [row for row in rows if row["segment_id"] in kept]
+        for _ in range(20 if left_out else 0):
+            epochs = sorted(random.sample(range(4), random.randrange(4)))
+            lineage = list(zip(epochs, sorted(random.sample(range(0, 120, 5), len(epochs))), strict=True))
+            drawn += _log_start(left_out, lineage) is not None
+            assert (_log_start(left_out, lineage) or 0) <= (_log_start(staying, lineage) or 0), (rows, lineage)
+    assert drawn > 1_000
+
+
+def _drawn_deletion(random: Random, number: int) -> dict[str, Any]:
+    start = random.randrange(0, 100, 10)
+    epoch, end = random.randrange(3), start + random.choice((9, 25, 60))
+    entries = random.choice(([(epoch, start)], [(epoch, start)], [(0, 10), (1, 40)], [(0, 10), (2, 40)]))
+    ends = {"start_offset": start, "end_offset": end, "announced_end_offset": end}
+    return _deleted(segment_id=str(number), **ends, segment_leader_epochs=_epochs(entries))
+
+
+def _log_start(rows: list[dict[str, Any]], lineage: list[tuple[int, int]]) -> int | None:
+    """Where the deleted segments say that the log starts."""
+    of_lineage = [find_log_start([_facts(row)], None, lineage) for row in rows]
+    found = [each.offset for each in of_lineage if each and each.source is LogStartSource.DELETED_SEGMENTS]
+    return max(found, default=None)
 
 
 def test_of_deleted_segments_with_the_same_epochs_the_longest_is_planned() -> None:

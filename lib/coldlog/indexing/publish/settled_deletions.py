@@ -3,11 +3,13 @@
 The row of a deleted segment stays in `segments`, so a partition with retention has more of them each day, and a plan
 takes a tenth of a millisecond for each. Nothing of a deleted segment is served. It tells a plan two things:
 
-- Where the log may start (`index.log_start`). Only its leader epochs and its end offset matter. A segment of one epoch
-  begins that epoch at its own base offset, because Kafka cuts the checkpoint there. Take two segments of the same
-  epoch: if the one that begins first is within the lineage, the other one is, too. So a segment is left out if another
-  one of its epoch begins and ends at or after it. Of segments with the same several epochs, the one that ends last is
-  enough.
+- Where the log may start (`index.log_start`): after its end, or after the last offset at which it still follows the
+  lineage, if that is lower. Only its leader epochs and its end offset matter, and with the same epochs a segment that
+  ends later never leads to a lower log start. So of segments with the same several epochs, the one that ends last is
+  enough. A segment of one epoch begins that epoch at its own base offset, because Kafka cuts the checkpoint there. It
+  follows any lineage up to its end or to the end of this epoch in the lineage, if it does not begin before the epoch.
+  Take two segments of the same epoch: if the one that begins first follows a lineage, the other one does, too. So a
+  segment is left out if another one of its epoch begins and ends at or after it.
 - When its incarnation was written. The newest segment is enough.
 
 A segment whose served columns are not yet those of a deleted one is planned. What is left out may be forgotten, too
