@@ -54,7 +54,9 @@ def test_a_version_is_that_version_whatever_its_commit_says_of_its_time(warehous
     log = warehouse / "partition_metadata" / "_delta_log"
     versions = [int(commit.stem) for commit in sorted(log.glob("*.json"))]
     found = [
-        list_fetch_files(str(warehouse), find_moment_without_spark(f"v{version}", str(warehouse))).version[0]
+        list_fetch_files(
+            str(warehouse), find_moment_without_spark(f"v{version}", str(warehouse))
+        ).logs.lookups.partitions
         for version in versions
     ]
-    assert found == versions
+    assert [files.version for files in found] == versions

@@ -85,10 +85,12 @@ class FetchFiles:
     quarantine: TableFiles
 
     @property
-    def version(self) -> tuple[int, ...]:
-        """Return the versions of the tables from which a fetch is planned."""
+    def states(self) -> tuple[str, ...]:
+        """Return the id and the version of each table from which fetches and lookups are planned. While they are the
+        same, what was read can be kept."""
         lookups = self.logs.lookups
-        return lookups.partitions.version, lookups.segments.version, lookups.batches.version, self.quarantine.version
+        of_lookups = (lookups.partitions, lookups.segments, lookups.batches, lookups.stairs, lookups.intervals)
+        return tuple(files.state for files in (*of_lookups, self.logs.aborted, self.quarantine))
 
 
 def list_fetch_files(uri: str, as_of_ms: int | None = None) -> FetchFiles:
@@ -113,7 +115,7 @@ class ArchiveTables:
         def whole(rows: pa.Table) -> tuple[pa.Table, int]:
             return rows, rows.nbytes
 
-        self.version = files.version
+        self.states = files.states
         self._index = ServedIndex(files.logs.lookups)
         self._logs = ArchivedLogs(files.logs)
         self._quarantine = TableReader(

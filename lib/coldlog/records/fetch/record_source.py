@@ -94,7 +94,7 @@ class RecordSource:
         check_may_wait()
         with self._refreshing:
             files = list_fetch_files(self._uri, self.as_of_ms)
-            if files.version != self._tables.version or self._is_stale:
+            if files.states != self._tables.states or self._is_stale:
                 before, self._tables = self._tables, ArchiveTables(files)
                 before.close()
             self._is_stale = False

@@ -83,7 +83,7 @@ class TableFiles:
     """The files of one version of a table below `location`, with the ranges from their statistics.
 
     `actions` are CRC-32C of path, size and statistics of each file, `published` what a manifest says of it; None if it
-    says nothing. `publish_number` is 0 in a table without one.
+    says nothing. `publish_number` is 0 in a table without one, `table_id` is empty if there is no table.
     """
 
     location: str
@@ -93,6 +93,12 @@ class TableFiles:
     publish_number: int = 0
     actions: tuple[int, ...] = ()
     published: tuple[PublishedFile | None, ...] = ()
+    table_id: str = ""
+
+    @property
+    def state(self) -> str:
+        """As `table_state`: a table that was made anew counts its versions from 0, but has another id."""
+        return _state(self.table_id, self.version)
 
 
 def list_table_files(
@@ -131,6 +137,7 @@ def list_table_files(
         ranges=column_ranges(table, least, greatest, len(actions)),
         publish_number=delta.transaction_version(PUBLISH_APPLICATION) or 0,
         actions=_checksums_of(actions, table),
+        table_id=str(delta.metadata().id),
     )
 
 
@@ -266,7 +273,11 @@ def is_newest(files: TableFiles, table: TableDefinition, *, as_of_ms: int | None
 def table_state(location: str, table: TableDefinition, *, storage: Mapping[str, str] | None = None) -> str:
     """The id and the newest version of a table; `storage` as for `open_table`."""
     opened = open_table(location, table, storage=storage)
-    return f"{opened.metadata().id} {opened.version()}"
+    return _state(str(opened.metadata().id), opened.version())
+
+
+def _state(table_id: str, version: int) -> str:
+    return f"{table_id} {version}"
 
 
 def open_table(
