@@ -69,15 +69,13 @@ class LeaderEpochLineage:
         last_epoch = epochs[-1][0]
         if not self.first_epoch <= last_epoch <= self.entries[-1][0]:
             return False
-        considered = [entry for entry in epochs if entry[0] >= self.first_epoch]
+        considered = self._considered(epochs)
         return self._begins_within(considered[0]) and self._follows(considered, end_offset)
 
     def find_last_offset_within(self, segment_epochs: Sequence[EpochStart], end_offset: int) -> int | None:
-        """The last offset up to which the segment follows the lineage; None if it never does.
-
-        Epochs before the lineage's first epoch are ignored here: their records are before the log start offset.
-        """
-        epochs = [entry for entry in filter_epochs(segment_epochs) if entry[0] >= self.first_epoch]
+        """The last offset up to which the segment follows the lineage; None if it never does, also because the epoch
+        in which it begins has ended before it."""
+        epochs = self._considered(filter_epochs(segment_epochs))
         if not epochs or not self._begins_within(epochs[0]):
             return None
         for entry, next_entry in zip(epochs, [*epochs[1:], None], strict=True):
@@ -85,8 +83,18 @@ class LeaderEpochLineage:
             if next_entry == next_in_lineage:
                 continue
             ends = [after[1] - 1 for after in (next_entry, next_in_lineage) if after is not None]
-            return min([end_offset, *ends])
+            last_offset = min([end_offset, *ends])
+            return last_offset if last_offset >= epochs[0][1] else None
         return end_offset
+
+    def has_first_epoch_of(self, segment_epochs: Sequence[EpochStart]) -> bool:
+        """Whether the segment's first epoch is one of the lineage, and the segment does not begin before it."""
+        epochs = self._considered(filter_epochs(segment_epochs))
+        return bool(epochs) and self._begins_within(epochs[0])
+
+    def _considered(self, epochs: Iterable[EpochStart]) -> list[EpochStart]:
+        """Leave out epochs before the lineage's first one: their records are before the log start offset."""
+        return [entry for entry in epochs if entry[0] >= self.first_epoch]
 
     def _begins_within(self, first: EpochStart) -> bool:
         """The segment's first epoch begins inside the lineage's epoch. The lineage's oldest epoch may have begun

@@ -75,6 +75,9 @@ def _last_offset_of_log(lineage: LeaderEpochLineage, member: SegmentFacts) -> in
     if not lineage.entries:
         return member.end_offset
     return lineage.find_last_offset_within(member.leader_epochs, member.end_offset)
+def _follows(lineage: LeaderEpochLineage, member: SegmentFacts) -> bool:
+    """Where the segment leaves the lineage does not count: `indexing.publish.settled_deletions` relies on it."""
+    return not lineage.entries or lineage.has_first_epoch_of(member.leader_epochs)
 
 
 def _has_no_epochs(member: SegmentFacts) -> bool:

@@ -255,15 +255,17 @@ def _unusable_reason(member: SegmentFacts, log_start_offset: int | None) -> NotS
 
 def _candidate(member: SegmentFacts, verdict: _Verdict, *, is_of_lineage: bool) -> Candidate:
     epochs = member.leader_epochs
+    end = member.end_offset if verdict.last_offset is None else verdict.last_offset
+    first_epoch = epochs[0][0] if epochs else NO_LEADER_EPOCH
     lost = (
         (hole.from_offset, member.end_offset if hole.to_offset is None else hole.to_offset) for hole in member.holes
     )
     return Candidate(
         segment_id=member.segment_id,
         start_offset=member.start_offset,
-        end_offset=member.end_offset if verdict.last_offset is None else verdict.last_offset,
-        first_leader_epoch=epochs[0][0] if epochs else NO_LEADER_EPOCH,
-        last_leader_epoch=epochs[-1][0] if epochs else NO_LEADER_EPOCH,
+        end_offset=end,
+        first_leader_epoch=first_epoch,
+        last_leader_epoch=next((epoch for epoch, offset in reversed(epochs) if offset <= end), first_epoch),
         lost=tuple(lost) if is_of_lineage and epochs else (),
     )
 

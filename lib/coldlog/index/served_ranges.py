@@ -42,8 +42,8 @@ class NotServedReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A usable segment: its offsets (inclusive, up to where it leaves the lineage), and its first and last leader
-    epoch. `lost`: ranges of these offsets (inclusive) that its log has lost, if it is known to be of the lineage."""
+    """A usable segment: its offsets (inclusive, up to where it leaves the lineage), and the first and last leader epoch
+    of these offsets. `lost`: ranges of them (inclusive) that its log has lost, if it is known to be of the lineage."""
 
     segment_id: str
     start_offset: int

@@ -68,6 +68,9 @@ def test_epochs_without_records_are_ignored() -> None:
         ({6: 60}, 65, None),
         ({8: 80}, 85, None),
         ({0: 0}, 25, 9),
+        ({1: 19}, 25, 19),
+        ({1: 20}, 25, None),
+        ({1: 25, 6: 28}, 29, None),
     ],
 )
 def test_segment_counts_up_to_the_offset_where_it_leaves_the_lineage(

@@ -105,6 +105,32 @@ def test_segments_follow_the_checkpoint_up_to_its_last_leader() -> None:
     assert [(each.from_offset, each.to_offset) for each in found.segments] == [(0, 9), (10, 19)]
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        pytest.param(50, {"deposed": None, "again": (50, 79)}, id="of two copies, the one that follows further"),
+        pytest.param(60, {"deposed": (50, 59), "again": (60, 79)}, id="the first one up to the next"),
+        pytest.param(70, {"deposed": (50, 69), "again": (70, 79)}, id="one after the other"),
+    ],
+)
+def test_leader_epoch_after_the_cut_bars_no_segment(start: int, expected: dict[str, tuple[int, int] | None]) -> None:
+    """A leader was deposed at offset 80, elected again, and uploaded what another one had led from 70 on."""
+    deposed = segment("deposed", 50, 99, epochs=((0, 50), (1, 70)))
+    again, newest = segment("again", start, 79, epochs=((0, start),)), segment("newest", 80, 120, epochs=((2, 80),))
+    found = plan(segment("a", 0, 49, epochs=((0, 0),)), deposed, again, newest, checkpoint=((0, 0), (2, 80)))
+    ranges = {each.segment.segment_id: (each.from_offset, each.to_offset) for each in found.segments if not each.reason}
+    wanted = {name: served for name, served in expected.items() if served is not None}
+    assert ranges == {"a": (0, 49), "newest": (80, 120), **wanted}
+    assert (found.gap_count, found.unserved_ranges) == (0, [])
+
+
+def test_segment_that_begins_after_its_epoch_has_ended_serves_nothing() -> None:
+    deposed = segment("deposed", 70, 99, epochs=((0, 70),))
+    found = plan(segment("a", 0, 49, epochs=((0, 0),)), deposed, checkpoint=((0, 0), (2, 60)))
+    assert [each.reason for each in found.segments] == [None, NotServedReason.OUTSIDE_LINEAGE]
+    assert (found.latest_tiered_offset, found.gap_count) == (49, 0)
+
+
 def test_segment_cut_by_a_later_leader_has_the_largest_timestamp_before_the_cut() -> None:
     cut, later = segment("cut", 0, 99, max_ms=900), segment("later", 50, 99, epochs=((2, 50),), max_ms=60)
     found = plan(cut, later)

@@ -58,7 +58,7 @@ def _covered_ranges(lineage: LeaderEpochLineage, remote: Iterable[RemoteSegment]
     has_remaining = False
     for segment in sorted((s for s in remote if s.was_copied), key=lambda segment: segment.start_offset):
         last = lineage.find_last_offset_within(segment.leader_epochs, segment.end_offset)
-        if last is None or last < segment.start_offset or (segment.is_deleted and has_remaining):
+        if last is None or (segment.is_deleted and has_remaining):
             continue
         has_remaining |= not segment.is_deleted
         if found and segment.start_offset <= found[-1][1]:
