@@ -75,6 +75,14 @@ class LeaderEpochLineage:
     def find_last_offset_within(self, segment_epochs: Sequence[EpochStart], end_offset: int) -> int | None:
         """The last offset up to which the segment follows the lineage; None if it never does, also because the epoch
         in which it begins has ended before it."""
+        last_offset = self.find_end_within(segment_epochs, end_offset)
+        if last_offset is None:
+            return None
+        first = self._considered(filter_epochs(segment_epochs))[0]
+        return last_offset if last_offset >= first[1] else None
+
+    def find_end_within(self, segment_epochs: Sequence[EpochStart], end_offset: int) -> int | None:
+        """The same, but the end of that epoch if it has ended before the segment."""
         epochs = self._considered(filter_epochs(segment_epochs))
         if not epochs or not self._begins_within(epochs[0]):
             return None
@@ -83,14 +91,8 @@ class LeaderEpochLineage:
             if next_entry == next_in_lineage:
                 continue
             ends = [after[1] - 1 for after in (next_entry, next_in_lineage) if after is not None]
-            last_offset = min([end_offset, *ends])
-            return last_offset if last_offset >= epochs[0][1] else None
+            return min([end_offset, *ends])
         return end_offset
-
-    def has_first_epoch_of(self, segment_epochs: Sequence[EpochStart]) -> bool:
-        """Whether the segment's first epoch is one of the lineage, and the segment does not begin before it."""
-        epochs = self._considered(filter_epochs(segment_epochs))
-        return bool(epochs) and self._begins_within(epochs[0])
 
     def _considered(self, epochs: Iterable[EpochStart]) -> list[EpochStart]:
         """Leave out epochs before the lineage's first one: their records are before the log start offset."""

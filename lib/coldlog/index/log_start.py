@@ -71,13 +71,11 @@ def find_log_start(
 
 
 def _last_offset_of_log(lineage: LeaderEpochLineage, member: SegmentFacts) -> int | None:
-    """The last offset up to which a segment has records of the log; None if it has none."""
+    """The last offset up to which a segment has records of the log; None if it has none. If its first epoch has ended
+    before it, the end of this epoch: `indexing.publish.settled_deletions` relies on it."""
     if not lineage.entries:
         return member.end_offset
-    return lineage.find_last_offset_within(member.leader_epochs, member.end_offset)
-def _follows(lineage: LeaderEpochLineage, member: SegmentFacts) -> bool:
-    """Where the segment leaves the lineage does not count: `indexing.publish.settled_deletions` relies on it."""
-    return not lineage.entries or lineage.has_first_epoch_of(member.leader_epochs)
+    return lineage.find_end_within(member.leader_epochs, member.end_offset)
 
 
 def _has_no_epochs(member: SegmentFacts) -> bool:
