@@ -10,6 +10,9 @@ ListOffsets: a segment that leaves the lineage at any offset is excluded as a wh
 the lineage, because up to there it has the records of the lineage.
 
 Both rules first remove epochs without records (the next epoch begins at the same offset), as Kafka does.
+
+Both compare where epochs begin, as a broker announces it. If nothing was announced, only the first batch of each epoch
+that compaction has left in the segment is known. `with_compacted` makes the announced epochs of them.
 """
 
 from __future__ import annotations
@@ -60,6 +63,27 @@ class LeaderEpochLineage:
         """The first offset of `epoch`; None if the lineage has no such epoch."""
         at = bisect_left(self.entries, epoch, key=lambda entry: entry[0])
         return self.entries[at][1] if at < len(self.entries) and self.entries[at][0] == epoch else None
+
+    def with_compacted(self, batch_epochs: Sequence[EpochStart]) -> list[EpochStart]:
+        """The epochs of a segment as they were before compaction, from the first batch of each epoch.
+
+        Logs that have a batch of the same epoch at the same offset are the same up to there: an epoch has one leader,
+        and followers first cut off what it does not have. So between two batches of the lineage the segment had all of
+        the lineage's epochs.
+        """
+        completed = list(batch_epochs[:1])
+        for before, after in pairwise(batch_epochs):
+            if self._has(before) and self._has(after):
+                completed += [entry for entry in self.entries if before[0] < entry[0] <= after[0]]
+            else:
+                completed.append(after)
+        return completed
+
+    def _has(self, batch_epoch: EpochStart) -> bool:
+        """Whether the epoch is the lineage's at this offset. Its oldest epoch may have begun earlier."""
+        epoch, offset = batch_epoch
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1]) - 1
+        return bool(self.entries) and self.entries[max(at, 0)][0] == epoch
 
     def is_within(self, segment_epochs: Sequence[EpochStart], end_offset: int, log_end_offset: int) -> bool:
         """Kafka's rule for a segment with these epochs that ends at `end_offset`, inclusive."""

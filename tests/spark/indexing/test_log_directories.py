@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from builders.log_directory_writer import write_partition
 from builders.mirror_writer import SIDE_FILES, golden_topics, write_mirror
 from builders.segment_builder import Batch, Record, Segment, build_segment
+from builders.side_files import build_leader_epoch_checkpoint
 from coldlog.archive.layouts.layout import LayoutOptions, SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.lookups.list_offsets import LookupOptions
@@ -38,6 +39,7 @@ LOGS_ALONE = frozenset({"late.events", "payments.live", "orders"})
 WHOLE, UPLOADED, CHANGING = "whole.", "", "changing."
 """How topics of the mirrors begin."""
 STAYS, GROWS, REPLACED, SHRINKS = (f"{CHANGING}{how}" for how in ("stays", "grows", "replaced", "shrinks"))
+COMPACTED = f"{CHANGING}compacted"
 SAME_FACTS = (
     "topic", "partition", "is_current", "log_start_offset", "leader_epoch_lineage", "earliest_offset",
     "latest_tiered_offset", "max_timestamp_ms", "max_timestamp_offset", "record_count", "gap_count", "stable_offset",
@@ -115,7 +117,7 @@ def _upload(above: Path, topics: Collection[str], kinds: Collection[SegmentFileK
 
 
 def _write_changing(above: Path) -> dict[str, Path]:
-    """Write partitions of three segments; the last log of two of them is not complete yet."""
+    """Write partitions of three segments; the last log of two of them is not complete yet, another one is compacted."""
     folders: dict[str, Path] = {}
     for topic in (STAYS, GROWS, REPLACED, SHRINKS):
         segments = [Segment(batches=_batches(first), index_interval_bytes=0) for first in (0, 10, 20)]
@@ -124,6 +126,14 @@ def _write_changing(above: Path) -> dict[str, Path]:
         if topic in (STAYS, GROWS):
             last = folders[topic] / f"{20:020d}.log"
             os.truncate(last, last.stat().st_size // 2)
+    of_new_leader = (replace(_batches(5)[0], base_offset=7, records=_batches(7)[0].records[:3], leader_epoch=1),)
+    segments = [
+        Segment(batches=(*_batches(0)[:1], *of_new_leader)),
+        *(Segment(batches=tuple(replace(each, leader_epoch=1) for each in _batches(first))) for first in (10, 20)),
+    ]
+    folders[COMPACTED] = write_partition(above, COMPACTED, 0, segments)
+    # The new leader's first records, 5 and 6, were removed.
+    (folders[COMPACTED] / "leader-epoch-checkpoint").write_bytes(build_leader_epoch_checkpoint([(0, 0), (1, 5)]))
     return folders
 
 
@@ -204,12 +214,14 @@ def test_answers_from_a_mirror_follow_its_changes(indexed: tuple[Warehouse, Chan
         GROWS: [5, 15, None, None],
         REPLACED: [5, 15, 29, None],
         SHRINKS: [5, 15, 29, None],
+        COMPACTED: [7, 15, 29, None],
     }
     assert changes.answers_after == {
         STAYS: [5, 15, None, None],
         GROWS: [5, 15, 29, None],
         REPLACED: [5, 10, 10, 15],
         SHRINKS: [10, 15, 29, None],
+        COMPACTED: [7, 15, 29, None],
     }
 
 

@@ -79,6 +79,36 @@ def test_segment_counts_up_to_the_offset_where_it_leaves_the_lineage(
     assert lineage_of(LINEAGE).find_last_offset_within(list(epochs.items()), end) == last_within
 
 
+@pytest.mark.parametrize(
+    ("batches", "end", "last_within"),
+    [
+        pytest.param({1: 15, 2: 23}, 29, 29, id="the first batches of an epoch were removed"),
+        pytest.param({1: 15, 3: 30}, 35, 35, id="an epoch was removed"),
+        pytest.param({1: 15, 4: 44, 7: 72}, 80, 80, id="epochs and first batches were removed"),
+        pytest.param({0: 3, 2: 25, 3: 29}, 39, 28, id="the lineage has another epoch at a batch"),
+        pytest.param({0: 3, 2: 25}, 35, 29, id="another epoch at the last batch"),
+        pytest.param({0: 3, 2: 25, 6: 62}, 65, 29, id="an epoch that the lineage does not have"),
+        pytest.param({2: 17, 3: 35}, 39, None, id="another epoch at the first batch"),
+    ],
+)
+def test_compacted_segment_counts_while_the_lineage_has_its_epochs_at_its_batches(
+    batches: dict[int, int], end: int, last_within: int | None
+) -> None:
+    """As if its epochs had been announced before compaction."""
+    lineage = lineage_of(LINEAGE)
+    epochs = lineage.with_compacted(list(batches.items()))
+    assert lineage.find_last_offset_within(epochs, end) == last_within
+    assert lineage.is_within(epochs, end, 90) is (last_within == end)
+
+
+def test_compacted_segment_may_begin_before_the_log_start_offset() -> None:
+    cut = LeaderEpochLineage.of(LINEAGE.items(), log_start_offset=25)
+    assert cut.with_compacted([(2, 21), (4, 44)]) == [(2, 21), (3, 30), (4, 40)]
+    assert cut.with_compacted([(1, 15), (4, 44)]) == [(1, 15), (4, 44)]
+    assert cut.find_last_offset_within([(1, 15), (4, 44)], 49) == 49
+    assert LeaderEpochLineage.of([]).with_compacted([(1, 15), (4, 44)]) == [(1, 15), (4, 44)]
+
+
 def test_lineage_begins_at_the_log_start_offset() -> None:
     cut = LeaderEpochLineage.of(LINEAGE.items(), log_start_offset=25)
     assert cut.entries == ((2, 25), (3, 30), (4, 40), (5, 50), (7, 70))

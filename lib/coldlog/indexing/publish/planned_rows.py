@@ -215,6 +215,7 @@ def _facts(row: Row) -> SegmentFacts:
         written_ms=_written_ms(row),
         end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
         leader_epochs=_epoch_starts(row["announced_leader_epochs"] or row["segment_leader_epochs"]),
+        are_epochs_announced=bool(row["announced_leader_epochs"]),
         counted_max_timestamp_offset=row["counted_max_timestamp_offset"] if is_usable else None,
         metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"], row["metadata_max_timestamp_ms"]),
         hides_log_start=is_usable and not row["has_checkpoint"],

@@ -1,0 +1,51 @@
+"""Test what the plan of a partition reads from its rows of `segments`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coldlog.indexing.publish.planned_rows import READ_COLUMNS, plan_all_partitions
+from coldlog.model.states import IndexStatus
+from coldlog.tables.definitions.segments import SEGMENTS
+
+_COLUMNS = (*READ_COLUMNS, "leader_epoch_checkpoint")
+_SCHEMA = pa.schema([SEGMENTS.arrow_schema.field(name).with_nullable(True) for name in _COLUMNS])
+
+
+def _epochs(*entries: tuple[int, int]) -> list[dict[str, int]]:
+    return [{"leader_epoch": epoch, "start_offset": offset} for epoch, offset in entries]
+
+
+@pytest.mark.parametrize(
+    ("announced", "served_to"),
+    [
+        pytest.param(None, 49, id="nothing"),
+        pytest.param([], 49, id="no epoch"),
+        pytest.param(_epochs((0, 0), (1, 10)), 49, id="the epochs of the lineage"),
+        pytest.param(_epochs((0, 0), (1, 12)), 9, id="other epochs"),
+    ],
+)
+def test_epochs_begin_with_their_first_batches_only_if_none_were_announced(
+    announced: list[dict[str, int]] | None, served_to: int
+) -> None:
+    """Compaction removed the batches at offsets 10 and 11."""
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {
+        "topic": "orders",
+        "partition": 0,
+        "topic_id": "A" * 22,
+        "start_offset": 0,
+        "end_offset": 49,
+        "segment_id": "a",
+        "state": "COPY_SEGMENT_FINISHED",
+        "index_status": IndexStatus.INDEXED,
+        "counted_from_offset": 0,
+        "segment_leader_epochs": _epochs((0, 0), (1, 12)),
+        "announced_leader_epochs": announced,
+        "leader_epoch_checkpoint": _epochs((0, 0), (1, 10)),
+    }
+    segment, partition = plan_all_partitions(pa.Table.from_pylist([row], schema=_SCHEMA), {}, {}).to_pylist()
+    assert (segment["served_to_offset"], segment["is_within_lineage"]) == (served_to, served_to == 49)
+    assert partition["latest_tiered_offset"] == served_to
