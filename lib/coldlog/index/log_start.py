@@ -2,7 +2,8 @@
 
 The log start offset is the highest one of three sources: what a user supplied, the ends of segments that were deleted,
 and the first leader epoch of the newest checkpoint. If the newest copied segment has lost its checkpoint, the log may
-start later than that.
+start later than that. A checkpoint is as old as the upload of its segment: if the first segment that is known begins
+after its first leader epoch, what was before it was deleted since then, as far as anybody can know.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class LogStartSource(StrEnum):
     LEADER_EPOCHS = "leader_epochs"
     CHECKPOINT_LOST = "checkpoint_lost"
     """The log starts there or later: the checkpoint that would tell is damaged."""
+    FIRST_SEGMENT = "first_segment"
+    """Nothing is known of the offsets from the first leader epoch to there: they were deleted, or are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,20 @@ def _last_offset_of_log(lineage: LeaderEpochLineage, member: SegmentFacts) -> in
     if not lineage.entries:
         return member.end_offset
     return lineage.find_end_within(member.leader_epochs, member.end_offset)
+
+
+def start_at_first_segment(
+    log_start: LogStart | None, first_served: int | None, members: Iterable[SegmentFacts]
+) -> LogStart | None:
+    """Return the log start, moved to the first segment that is known if only a checkpoint says that it is before it.
+
+    Known are the segments that serve, and the ones that should but are not read: pending, damaged or lost.
+    """
+    if log_start is None or first_served is None or log_start.source is not LogStartSource.LEADER_EPOCHS:
+        return log_start
+    unread = [member for member in members if member.is_unread and not 0 <= member.end_offset < log_start.offset]
+    first = min([first_served, *(member.start_offset for member in unread)])
+    return log_start if first <= log_start.offset else LogStart(first, LogStartSource.FIRST_SEGMENT)
 
 
 def _has_no_epochs(member: SegmentFacts) -> bool:

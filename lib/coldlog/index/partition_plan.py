@@ -20,6 +20,7 @@ from coldlog.index.log_start import (
     epochs_without_checkpoint,
     find_log_start,
     hidden_log_start,
+    start_at_first_segment,
 )
 from coldlog.index.segment_facts import SegmentFacts, finished_max_timestamp_ms
 from coldlog.index.served_ranges import (
@@ -144,13 +145,15 @@ def _plan_incarnation(
     rest = [member for member in members if member.segment_id not in follower_ids]
     others += [_not_served(member, _unusable_reason(member, log_start), judged) for member in rest]
     top = _first_highest(served)
+    first_served = served[0].from_offset if served else None
+    start = start_at_first_segment(start, first_served, members)
     return IncarnationPlan(
         topic_id=topic_id,
         is_current=is_current,
         log_start=start,
         lineage=lineage if lineage.entries else _lineage_of(served),
         segments=sorted(served + others, key=lambda entry: (entry.segment.start_offset, entry.segment.segment_id)),
-        earliest_offset=served[0].from_offset if served else None,
+        earliest_offset=first_served,
         latest_tiered_offset=served[-1].to_offset if served else None,
         max_timestamp_ms=top.max_timestamp_ms if top else None,
         max_timestamp_offset=_max_timestamp_offset(top, cut_maxima),
@@ -180,7 +183,7 @@ def _unserved_ranges(
         if member.is_unread
     ]
     spans = [span for each in served for span in _spans_without_holes(each)]
-    uncertain = (LogStartSource.LEADER_EPOCHS, LogStartSource.CHECKPOINT_LOST)
+    uncertain = (LogStartSource.LEADER_EPOCHS, LogStartSource.CHECKPOINT_LOST, LogStartSource.FIRST_SEGMENT)
     is_certain = log_start is not None and log_start.source not in uncertain
     ranges = find_unserved_ranges(
         spans,

@@ -6,7 +6,8 @@ it can have. A range whose bound is below T holds no match. There are three kind
 
 1. Between two served segments: whatever is missing. The bound is known if announced segments cover the whole range.
 2. Before the first served segment: from the log start, if a user or events say where it is; otherwise from the first
-   segment that is not read. A leader epoch checkpoint may be older than the last deletion, so it says nothing here.
+   segment that is not read. A leader epoch checkpoint may be older than the last deletion, so it says nothing here
+   (`log_start.start_at_first_segment`).
 3. After the last served segment: the segments that are not read yet, or cannot be read.
 
 The bound is the maximum timestamp that the broker announced for a segment. A broker announces the time of the file

@@ -6,7 +6,9 @@ or if there is no answer, the answer is not exact. A range begins at the answer 
 local tier was searched, the ranges from where its search began do not count.
 
 The answer to EARLIEST is not exact if the newest leader epoch checkpoint is lost, or if no log start is known and the
-range before the first served offset is passed over. A local tier knows where the log starts.
+range before the first served offset is passed over. It is not exact either if it is the first segment that is known,
+and a checkpoint begins before it: the offsets between were deleted, or are lost. That alone is no gap, so it is never
+refused: a reader from the beginning begins there. A local tier knows where the log starts.
 
 The answers to LATEST_TIERED and EARLIEST_PENDING_UPLOAD are not exact if segments after the last served one cannot be
 read, or are not read yet. A broker knows them (`is_tier_known`).
@@ -44,7 +46,8 @@ def mark_exactness(
     is_answered = answers.errors == ErrorCode.NONE
     answers.exactness[is_answered] = EXACT
     ranges = () if facts is None else facts.unserved_ranges
-    if ranges == () and (facts is None or is_answered.all()):
+    unknown = None if facts is None else facts.unknown_range
+    if ranges == () and unknown is None and (facts is None or is_answered.all()):
         return
     is_time, is_max = questions.timestamps_ms >= 0, questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
     is_earliest = is_answered & questions.asks(SpecialTimestamp.EARLIEST) & (searched_from is None)
@@ -54,6 +57,8 @@ def mark_exactness(
         is_earliest | is_end | ((is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max))
     )
     answers.exactness[is_searched] = _UNKNOWN if ranges is None else EXACT
+    if unknown is not None:
+        _name(answers, is_earliest, unknown)
     if not ranges or facts is None:
         return
     if not facts.is_log_start_known or (facts.log_start_offset is None and ranges[0].from_offset < facts.first_offset):
@@ -82,9 +87,13 @@ def forget_refused(answers: Answers) -> None:
         column[is_refused] = -1
 
 
-def refuse_inexact(answers: Answers) -> None:
-    """Replace answers that are not exact by the error ARCHIVE_INCOMPLETE; the passed range stays."""
-    answers.refuse(answers.exactness == NOT_EXACT, ErrorCode.ARCHIVE_INCOMPLETE)
+def refuse_inexact(facts: PartitionFacts | None, questions: PartitionQuestions, answers: Answers) -> None:
+    """Replace answers that are not exact by the error ARCHIVE_INCOMPLETE; the passed range stays. `facts` as for
+    `mark_exactness`."""
+    is_refused = answers.exactness == NOT_EXACT
+    if facts is not None and facts.unknown_range is not None:
+        is_refused &= ~questions.asks(SpecialTimestamp.EARLIEST)
+    answers.refuse(is_refused, ErrorCode.ARCHIVE_INCOMPLETE)
 
 
 def _name(answers: Answers, where: Flags, passed_over: UnservedRange) -> None:

@@ -190,7 +190,7 @@ class ListOffsets:
             self._read(batches, found, deadline)
             is_compatible, tier = self._index.broker_compatible, local.until(deadline)
             answers = _with_local(tier, topic, partition, facts, questions, found, broker_compatible=is_compatible)
-            return self._as_gaps_allow(answers)
+            return self._as_gaps_allow(facts, questions, answers)
 
         all_places = np.arange(questions.count)
         return found, PartitionWork(all_places, _as_answer(run, questions.count), reads_archive=self._can_read(batches))
@@ -203,9 +203,10 @@ class ListOffsets:
 
         def run(deadline: float | None) -> Answers:
             self._read(batches, found, deadline)
-            return self._as_gaps_allow(_without_local(facts, questions, found)).take(waiting)
+            return self._as_gaps_allow(facts, questions, _without_local(facts, questions, found)).take(waiting)
 
-        answers = self._as_gaps_allow(_without_local(facts, questions, found.copy() if batches else found))
+        known = _without_local(facts, questions, found.copy() if batches else found)
+        answers = self._as_gaps_allow(facts, questions, known)
         return answers, PartitionWork(waiting, run, reads_archive=self._can_read(batches)) if batches else None
 
     def _can_read(self, batches: list[ArchiveQuestion]) -> bool:
@@ -218,9 +219,9 @@ class ListOffsets:
         if found.damages and self._report is not None:
             self._report(found.damages)
 
-    def _as_gaps_allow(self, answers: Answers) -> Answers:
+    def _as_gaps_allow(self, facts: PartitionFacts | None, questions: PartitionQuestions, answers: Answers) -> Answers:
         if self._on_gap is OnGap.REFUSE:
-            refuse_inexact(answers)
+            refuse_inexact(facts, questions, answers)
         return answers
 
 

@@ -35,12 +35,22 @@ class PartitionFacts:
     unserved_ranges: tuple[UnservedRange, ...] | None = None
     is_log_start_known: bool = True
     """False: the log starts at `log_start_offset` or later."""
+    is_start_first_segment: bool = False
+    """True: the log starts at `log_start_offset` or earlier, as nothing is known of the offsets before it."""
 
     @property
     def first_offset(self) -> int:
         """Return where the log begins, as far as the archive knows."""
         known = self.log_start_offset if self.log_start_offset is not None else self.earliest_offset
         return 0 if known is None else known
+
+    @property
+    def unknown_range(self) -> UnservedRange | None:
+        """Return the offsets before the log start that were deleted or are lost; None if there are none."""
+        if not self.is_start_first_segment or not self.lineage:
+            return None
+        first, last = self.lineage[0][1], self.first_offset - 1
+        return UnservedRange(from_offset=first, to_offset=last, max_timestamp_bound_ms=None)
 
     @property
     def local_start_offset(self) -> int:
@@ -88,6 +98,7 @@ class PartitionRows:
     """Where the lineage of each row begins, and the leader epochs and start offsets of all rows."""
     unserved_ranges: pa.ListArray
     is_log_start_lost: npt.NDArray[np.bool_]
+    is_start_first_segment: npt.NDArray[np.bool_]
 
     def find(self, topic: str, partition: int) -> int | None:
         """Return the number of the row of a partition; None if it is not here."""
@@ -119,6 +130,7 @@ class PartitionRows:
             # A release without them wrote NULL.
             unserved_ranges=None if ranges is None else tuple(UnservedRange(**each) for each in ranges),
             is_log_start_known=not self.is_log_start_lost[at],
+            is_start_first_segment=bool(self.is_start_first_segment[at]),
             **{name: None if number == NOTHING else number for name, number in numbers},
         )
 
@@ -148,7 +160,6 @@ def _decode(rows: pa.Table, names: pa.StringArray) -> tuple[PartitionRows, int]:
     lineages = rows["leader_epoch_lineage"].combine_chunks()
     entries = lineages.flatten()
     lengths = pc.fill_null(pc.list_value_length(lineages), 0).to_numpy(zero_copy_only=False)
-    is_lost = pc.fill_null(pc.equal(rows["log_start_source"], LogStartSource.CHECKPOINT_LOST.value), False)
     decoded = PartitionRows(
         topics={name: number for number, name in enumerate(numbered.dictionary.to_pylist())},
         keys=keys[order],
@@ -161,6 +172,12 @@ def _decode(rows: pa.Table, names: pa.StringArray) -> tuple[PartitionRows, int]:
             entries.field("start_offset").to_numpy(zero_copy_only=False),
         ),
         unserved_ranges=rows["unserved_ranges"].combine_chunks(),
-        is_log_start_lost=is_lost.to_numpy(),
+        is_log_start_lost=_is_source(rows, LogStartSource.CHECKPOINT_LOST),
+        is_start_first_segment=_is_source(rows, LogStartSource.FIRST_SEGMENT),
     )
     return decoded, rows.nbytes + 100 * len(order) + 150 * len(decoded.topics)
+
+
+def _is_source(rows: pa.Table, source: LogStartSource) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.fill_null(pc.equal(rows["log_start_source"], source.value), False).to_numpy()
+    return found

@@ -84,7 +84,7 @@ def test_deleted_segment_of_a_deposed_leader_moves_the_log_start_to_where_it_lea
 ) -> None:
     live, gone = segment("live", 80, 130, epochs=((2, 80),)), deleted(segment("gone", start, end, epochs=epochs))
     found = plan(gone, live, checkpoint=((0, 0), (2, 60)))
-    wanted = LogStart(0, LogStartSource.LEADER_EPOCHS)
+    wanted = LogStart(80, LogStartSource.FIRST_SEGMENT)
     assert found.log_start == (wanted if expected is None else LogStart(expected, LogStartSource.DELETED_SEGMENTS))
     assert (found.earliest_offset, found.latest_tiered_offset) == (80, 130)
 
@@ -217,6 +217,46 @@ def test_offsets_from_a_certain_log_start_on_are_passed_over(
 ) -> None:
     found = plan(segment("a", 10, 29), segment("b", 40, 49), supplied=supplied, checkpoint=checkpoint)
     assert [astuple(each) for each in found.unserved_ranges] == expected
+
+
+def _unread(start: int, end: int) -> SegmentFacts:
+    return replace(segment(f"unread {start}", start, end), is_usable=False, is_unread=True)
+
+
+@pytest.mark.parametrize(
+    ("others", "supplied", "offset", "source"),
+    [
+        pytest.param((), None, 50, LogStartSource.FIRST_SEGMENT, id="nothing is known before the first one served"),
+        pytest.param((), 20, 20, LogStartSource.SUPPLIED, id="a user said it"),
+        pytest.param((), 3, 50, LogStartSource.FIRST_SEGMENT, id="a user said less than the checkpoint"),
+        pytest.param(
+            (deleted(segment("gone", 0, 19)),), None, 20, LogStartSource.DELETED_SEGMENTS, id="an event said it"
+        ),
+        pytest.param((_unread(5, 49),), None, 5, LogStartSource.LEADER_EPOCHS, id="the first segment is lost"),
+        pytest.param((_unread(0, 49),), None, 5, LogStartSource.LEADER_EPOCHS, id="the log starts inside a lost one"),
+        pytest.param((_unread(0, -1),), None, 5, LogStartSource.LEADER_EPOCHS, id="its end is not known"),
+        pytest.param((_unread(6, 49),), None, 6, LogStartSource.FIRST_SEGMENT, id="the second segment is lost"),
+        pytest.param((_unread(0, 4),), None, 50, LogStartSource.FIRST_SEGMENT, id="one below the log is lost"),
+        pytest.param((_unread(0, 5),), None, 5, LogStartSource.LEADER_EPOCHS, id="only its last offset is in the log"),
+        pytest.param((_unread(60, 69),), None, 50, LogStartSource.FIRST_SEGMENT, id="a later one is lost"),
+    ],
+)
+def test_log_starts_at_the_first_segment_that_is_known_if_only_an_old_checkpoint_says_less(
+    others: tuple[SegmentFacts, ...], supplied: int | None, offset: int, source: LogStartSource
+) -> None:
+    found = plan(*others, segment("a", 50, 59), supplied=supplied, checkpoint=((1, 5),))
+    assert (found.log_start, found.earliest_offset) == (LogStart(offset, source), 50)
+    if source is LogStartSource.FIRST_SEGMENT:
+        assert found.lineage.entries == ((1, 5),), "the offsets before it belong to the log, if they were not deleted"
+
+
+def test_log_starts_where_its_checkpoint_does_if_no_segment_is_served() -> None:
+    found = plan(_unread(50, 59), checkpoint=((1, 5),))
+    assert found.log_start == LogStart(5, LogStartSource.LEADER_EPOCHS)
+
+
+def test_offsets_before_the_first_segment_that_is_known_do_not_put_times_in_doubt() -> None:
+    assert plan(segment("a", 50, 59), checkpoint=((1, 5),)).unserved_ranges == []
 
 
 def test_unread_segments_are_passed_over_with_the_timestamps_that_were_announced() -> None:

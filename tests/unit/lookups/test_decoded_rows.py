@@ -92,7 +92,7 @@ def test_rows_of_a_build_are_found_by_their_key(
 def _partition(number: int) -> Row:
     row: Row = dict.fromkeys(PARTITION_COLUMNS) | {"topic": f"t{number % 5}", "partition": number // 5 * 1_000}
     row |= {"topic_id": f"id {number}", "is_current": number % 7 != 0, "earliest_offset": number or None}
-    row["log_start_source"] = (None, "supplied", "checkpoint_lost")[number % 3]
+    row["log_start_source"] = (None, "supplied", "checkpoint_lost", "first_segment")[number % 4]
     row["leader_epoch_lineage"] = (
         None if number % 4 == 0 else [{"leader_epoch": at, "start_offset": 10 * at} for at in range(number % 4)]
     )
@@ -117,6 +117,7 @@ def test_partitions_are_found_and_decoded_row_by_row() -> None:
             assert (facts.topic_id, facts.lineage) == (row["topic_id"], lineage)
             assert (facts.earliest_offset, facts.stable_offset) == (row["earliest_offset"], None)
             assert facts.is_log_start_known is (row["log_start_source"] != "checkpoint_lost")
+            assert facts.is_start_first_segment is (row["log_start_source"] == "first_segment")
             bounds = None if facts.unserved_ranges is None else [each.from_offset for each in facts.unserved_ranges]
             stored = row["unserved_ranges"]
             assert bounds == (None if stored is None else [each["from_offset"] for each in stored])

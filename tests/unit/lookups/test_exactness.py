@@ -130,7 +130,7 @@ def test_answer_names_the_first_range_that_may_hold_an_earlier_match() -> None:
     assert answers.exactness.tolist() == [EXACT, NOT_EXACT, EXACT, NOT_EXACT, EXACT, NOT_EXACT]
     assert answers.passed_from.tolist() == [-1, 2, -1, 8, -1, 20]
     assert answers.passed_to.tolist() == [-1, 4, -1, 9, -1, -1]
-    refuse_inexact(answers)
+    refuse_inexact(facts, questions_at([5, 5, 6, 7, 8, 8]), answers)
     assert answers.errors.tolist() == [0, 10_005, 0, 10_005, 0, 10_005]
     assert answers.offsets.tolist() == [1, -1, 7, -1, 10, -1]
     assert answers.passed_from.tolist() == [-1, 2, -1, 8, -1, 20]
@@ -168,6 +168,30 @@ def test_answer_in_offsets_that_may_be_deleted_is_not_exact() -> None:
     answers = marked(facts, [1, 2, 3], [(4, 1), (5, 2), (29, 3)])
     assert answers.exactness.tolist() == [EXACT, NOT_EXACT, NOT_EXACT]
     assert (answers.passed_from.tolist(), answers.passed_to.tolist()) == ([-1, 5, 5], [-1, 29, 29])
+
+
+def test_earliest_at_the_first_segment_is_not_exact_and_not_refused() -> None:
+    """The offsets before it were deleted, or are lost: nothing says which. Times are answered as without them."""
+    gap = UnservedRange(from_offset=20, to_offset=24, max_timestamp_bound_ms=None)
+    asked, found = [int(SpecialTimestamp.EARLIEST), 1], [(10, NOTHING), (26, 5)]
+    start = replace(FACTS, log_start_offset=10, earliest_offset=10, is_start_first_segment=True, lineage=((3, 4),))
+    for ranges, exactness, errors in (((), EXACT, 0), ((gap,), NOT_EXACT, 10_005)):
+        facts = replace(start, unserved_ranges=ranges)
+        answers = marked(facts, asked, found)
+        assert answers.exactness.tolist() == [NOT_EXACT, exactness]
+        assert (answers.passed_from[0], answers.passed_to[0]) == (4, 9)
+        refuse_inexact(facts, questions_at(asked), answers)
+        assert answers.errors.tolist() == [0, errors]
+        assert answers.offsets[0] == 10
+
+
+def test_earliest_is_refused_if_the_checkpoint_is_lost() -> None:
+    passed = UnservedRange(from_offset=10, to_offset=29, max_timestamp_bound_ms=None)
+    facts = replace(FACTS, log_start_offset=10, unserved_ranges=(passed,), is_log_start_known=False)
+    asked = [int(SpecialTimestamp.EARLIEST)]
+    answers = marked(facts, asked, [(10, NOTHING)])
+    refuse_inexact(facts, questions_at(asked), answers)
+    assert answers.errors.tolist() == [10_005]
 
 
 @pytest.mark.parametrize(

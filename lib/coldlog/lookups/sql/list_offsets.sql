@@ -110,6 +110,9 @@ FROM (
           SELECT /*+ BROADCAST(q) */ p.unserved_ranges, q.timestamp_ms = -3 AS is_max, q.timestamp_ms < 0 AS is_special,
                  q.timestamp_ms = -2 AS is_earliest, q.timestamp_ms IN (-5, -6) AS is_end,
                  CASE
+                   WHEN q.timestamp_ms = -2 AND p.log_start_source = 'first_segment'
+                   THEN named_struct('from_offset', get(p.leader_epoch_lineage, 0).start_offset,
+                                     'to_offset', p.log_start_offset - 1, 'max_timestamp_bound_ms', CAST(NULL AS BIGINT))
                    WHEN q.timestamp_ms = -2 AND (p.log_start_source = 'checkpoint_lost' OR p.log_start_offset IS NULL
                         AND get(p.unserved_ranges, 0).from_offset < p.earliest_offset)
                    THEN get(p.unserved_ranges, 0)

@@ -26,7 +26,8 @@ PARTITION_METADATA = TableDefinition(
             name="log_start_source",
             type="STRING",
             comment="Its source: supplied, deleted_segments (events), leader_epochs (newest checkpoint); "
-            "checkpoint_lost: the newest checkpoint is damaged, the log starts there or later",
+            "checkpoint_lost: the newest checkpoint is damaged, the log starts there or later; first_segment: the "
+            "first segment that is known, as the newest checkpoint may be older than the last deletion",
         ),
         Column(name="earliest_offset", type="BIGINT", comment="First offset served; NULL: none"),
         Column(name="latest_tiered_offset", type="BIGINT", comment="Last offset served, inclusive; NULL: none"),
@@ -63,7 +64,8 @@ PARTITION_METADATA = TableDefinition(
             name="leader_epoch_lineage",
             type="ARRAY<STRUCT<leader_epoch: INT, start_offset: BIGINT>>",
             required=True,
-            comment="Leader epochs with records, from the log start on, from the newest checkpoint",
+            comment="Leader epochs with records, from the newest checkpoint; the first begins at the log start, or "
+            "before it if log_start_source is first_segment",
         ),
         Column(
             name="stable_offset",
