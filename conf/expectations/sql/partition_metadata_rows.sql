@@ -24,13 +24,15 @@ WITH counted AS (
                       array_max(transform(lost, hole -> hole.max_timestamp_bound_ms)))
     END, 9223372036854775807)) FILTER (WHERE state = 'COPY_SEGMENT_FINISHED' AND index_status <> 'orphan') AS finished_max_timestamp_ms,
     count_if(missing_offset_count <> 0) AS gap_count,
-    max_by(open_from_offset, served_to_offset) AS open_from_offset,
-    max_by(open_transaction_count, served_to_offset) AS open_transaction_count
+    max_by(if(is_cut, served_open_from_offset, open_from_offset), served_to_offset) AS open_from_offset,
+    max_by(CASE WHEN NOT is_cut THEN open_transaction_count WHEN served_open_from_offset IS NULL THEN 0 END,
+           served_to_offset) AS open_transaction_count
   FROM (
     SELECT *, served_from_offset - 1 - lag(served_to_offset) OVER (
       PARTITION BY topic, partition, topic_id, served_from_offset IS NOT NULL ORDER BY served_from_offset, segment_id
     ) AS missing_offset_count,
     index_status = 'gone' AND ifnull(state LIKE 'DELETE%', false) AS is_deleted,
+    ifnull(served_to_offset < greatest(end_offset, announced_end_offset), false) AS is_cut,
     filter(holes, hole -> hole.to_offset IS NULL OR hole.to_offset >= hole.from_offset) AS lost
     FROM IDENTIFIER(:segments)
   )

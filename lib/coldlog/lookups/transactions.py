@@ -252,13 +252,20 @@ def _rows(
         yield from rows.filter(is_wanted).to_pylist()
 
 
+def is_cut_at_end(row: Mapping[str, object]) -> bool:
+    """Whether a segment does not serve its last offsets: another leader's log has them."""
+    last, *ends = (row[f"{name}_offset"] for name in ("served_to", "end", "announced_end"))
+    assert isinstance(last, int)
+    return any(isinstance(end, int) and last < end for end in ends)
+
+
 def marker_offsets(row: Mapping[str, object]) -> tuple[int, int]:
-    """Return the offsets, inclusive, at which a marker in a served segment counts: those that it serves. If these reach
-    to the segment's end, a marker behind them is in a hole of unknown length, and counts."""
-    first, last, *ends = (row[f"{name}_offset"] for name in ("served_from", "served_to", "end", "announced_end"))
+    """Return the offsets, inclusive, at which a marker in a served segment counts: those that it serves. If it serves
+    to its end, a marker behind them is in a hole of unknown length, and counts."""
+    first, last = row["served_from_offset"], row["served_to_offset"]
     assert isinstance(first, int)
     assert isinstance(last, int)
-    return first, last if any(isinstance(end, int) and last < end for end in ends) else _GREATEST
+    return first, last if is_cut_at_end(row) else _GREATEST
 
 
 def _leader_epoch_at(row: Mapping[str, object], offset: int) -> int | None:

@@ -1,9 +1,9 @@
 """Read the records of a whole partition as a consumer would get them.
 
 The served segments are read in order, directly from the archive. With READ_COMMITTED, records of aborted transactions
-are skipped, and reading stops at the partition's stable offset. After it are transactions whose end is not archived
-yet, so it is unknown whether they were aborted. `stop` says where and why a reading ends. Control records are never
-returned.
+are skipped, and reading stops at the first offset of a transaction whose end is not archived: that is the partition's
+stable offset, or before a gap. It is unknown whether it was aborted. `stop` says where and why a reading ends. Control
+records are never returned.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from coldlog.records.source.archived_log import (
     ArchivedLogs,
     ServedSegment,
     list_source_files,
+    undecided_offsets,
 )
 from coldlog.tables.delta.warehouse import Warehouse
 
@@ -100,6 +101,7 @@ def open_partition(
         aborted = logs.aborted(topic, partition, facts.topic_id, segments) if is_committed else NOTHING_ABORTED
     end = -1 if facts.latest_tiered_offset is None else facts.latest_tiered_offset
     stable = end + 1 if facts.stable_offset is None else facts.stable_offset
+    stable = min([stable, *(begin for begin, _ in undecided_offsets(segments))])
     stops_early = is_committed and stable <= end
     return PartitionReader(
         layout=layout,

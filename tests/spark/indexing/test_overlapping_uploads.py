@@ -6,7 +6,8 @@ All cases are topics of one archive, which is indexed once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +15,28 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.metadata_topic import FINISHED, became, finished, started, values_of, write_topic
-from builders.segment_builder import Batch, Record, Segment
+from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from builders.side_files import build_leader_epoch_checkpoint
+from coldlog.archive.open_archive import open_archive
+from coldlog.errors import UsageError
 from coldlog.formats.kafka.remote_log.remote_log_events import Event
+from coldlog.formats.limits import DecodeLimits
+from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
+from coldlog.model.states import IsolationLevel
+from coldlog.records.partition_records import Stop, StopReason, open_partition
+from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.upkeep.expectation_suites import load_suites
+from coldlog.upkeep.validate import validate_tables
+from contents.record_rows import read
 from contents.table_contents import rows_in
 from worlds.golden_warehouse import run_pipeline
+from worlds.large_tables import as_large_tables
 
 Answer = tuple[int, int, int] | None
 """Offset, timestamp, leader epoch."""
@@ -59,6 +71,24 @@ CUTTING = Segment(batches=_batches(8, 16, epoch=2, shift_ms=4_992, records=2), i
 ONCE = Segment(batches=_batches(0, 8, epoch=0, shift_ms=1_000, records=2), index_interval_bytes=0)
 AGAIN = Segment(batches=ONCE.batches, index_interval_bytes=0, segment_id="A" * 22)
 AFTER = Segment(batches=_batches(8, 16, epoch=0, shift_ms=1_000, records=2), index_interval_bytes=0)
+
+# The deposed leader ends a transaction behind the offset at which its successor's log begins, and ends it otherwise.
+_MARKER = {"timestamp_ms": 0, "producer_id": 7, "producer_epoch": 0}
+_IN_TRANSACTION: dict[str, Any] = {"is_transactional": True, "producer_id": 7, "producer_epoch": 0}
+_BEGUN = replace(_batches(10, 15, epoch=0)[0], **_IN_TRANSACTION)
+ABORTING = Segment(
+    batches=(*_batches(0, 10, epoch=0), _BEGUN, abort_marker(offset=15, leader_epoch=0, **_MARKER)),
+    index_interval_bytes=0,
+)
+COMMITTING = Segment(
+    batches=(
+        replace(_batches(15, 20, epoch=1)[0], **_IN_TRANSACTION),
+        commit_marker(offset=20, leader_epoch=1, **_MARKER),
+        *_batches(21, 26, epoch=1),
+    ),
+    index_interval_bytes=0,
+)
+UNRELATED = Segment(batches=_batches(26, 36, epoch=1), index_interval_bytes=0)
 
 ORDERS = ("deposed.finished.first", "successor.finished.first", "no.events")
 WON_MS, LOST_MS = 1_000, 900_000
@@ -98,6 +128,7 @@ class Uploads:
 
     written: dict[str, list[WrittenSegment]]
     warehouse: Warehouse
+    archive: Path
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
         """Of `segments`, in the order of writing."""
@@ -125,6 +156,8 @@ def uploads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Up
     archive = folder / "archive"
     of_topics = {order: [DEPOSED, SUCCESSOR] for order in ORDERS}
     of_topics |= {"successor.missing": [DEPOSED, LATER], "stray": [FIRST, STRAY, LAST]}
+    of_topics |= {"decided": [ABORTING, COMMITTING], "undecided": [ABORTING, UNRELATED]}
+    of_topics["open"] = [ABORTING, COMMITTING]
     of_topics |= {"cut": [BEFORE_CUT, CUTTING], "again": [ONCE, AGAIN, AFTER]}
     written = {
         topic: write_archive(archive, {TopicPartition(topic=topic, partition=0): segments})
@@ -132,16 +165,18 @@ def uploads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Up
     }
     # Each leader's checkpoint holds the lineage of its own log.
     lineages = dict.fromkeys((*ORDERS, "successor.missing"), LINEAGE) | {"stray": [(0, 0), (1, 50), (3, 60)]}
+    lineages |= {key: [(0, 0), (1, 15)] for key in ("decided", "undecided", "open")}
     for topic, lineage in lineages.items():
         checkpoint = written[topic][-1].stem.with_name(written[topic][-1].stem.name + ".leader_epoch_checkpoint")
         checkpoint.write_bytes(build_leader_epoch_checkpoint(lineage))
+    written["open"][-1].log.write_bytes(bytes(written["open"][-1].log.stat().st_size))
     for place, winner in WINNERS.items():
         both = [winner, _copy_of(LOST_MS, *PAIRS[place.topic][1])]
         # The leader epoch checkpoints that come with them are those of the order of writing.
         write_archive(archive, {place: both[::-1] if place.partition else both})
     metadata = write_topic(folder / "topic", {0: values_of(_events(written))})
     warehouse = run_pipeline(spark, archive, folder / "warehouse", metadata=metadata)
-    return Uploads(written=written, warehouse=warehouse)
+    return Uploads(written=written, warehouse=warehouse, archive=archive)
 
 
 def _events(written: dict[str, list[WrittenSegment]]) -> list[Event]:
@@ -214,6 +249,47 @@ def test_repeated_upload_is_a_duplicate_and_a_deposed_leaders_upload_is_cut(uplo
     assert answers == [(7, 1_007, 1), (8, 5_000, 2), (8, 5_000, 2), (15, 5_007, 2), None]
     cut = uploads.rows("cut")[0]
     assert (cut["served_to_offset"], cut["running_max_timestamp_ms"]) == (7, 1_007)
+
+
+def test_transaction_that_a_deposed_leader_has_ended_behind_the_cut_is_decided_by_its_successor(
+    uploads: Uploads,
+) -> None:
+    spark, uri = uploads.warehouse.spark, uploads.warehouse.uri
+    attach_warehouse(spark, uri)
+    stable = {topic: uploads.partition(topic)["stable_offset"] for topic in ("decided", "undecided", "open")}
+    assert stable == {"decided": 26, "undecided": 36, "open": 0}
+    for topic in stable:
+        cut = uploads.rows(topic)[0]
+        assert (cut["served_to_offset"], cut["end_offset"], cut["open_from_offset"]) == (14, 15, None)
+        assert cut["served_open_from_offset"] == 0
+        assert spark.sql(f"SELECT * FROM aborted_transactions('{topic}', 0, 0, 100)").collect() == []
+    committed = {"kafka_isolation_level": "read_committed"}
+    decided = read(uploads.warehouse, uploads.archive, subscribe="decided", **committed)
+    assert decided.offsets() == [*range(20), *range(21, 26)]
+    with pytest.raises(UsageError, match="0 to 14 may belong to a transaction that was aborted in offsets which are"):
+        read(uploads.warehouse, uploads.archive, subscribe="undecided", **committed)
+    tolerant = read(uploads.warehouse, uploads.archive, subscribe="undecided", failOnDataLoss=False, **committed)
+    assert tolerant.offsets() == [*range(26, 36)]
+    layout, limits = (
+        open_archive(str(uploads.archive), "local_tiered_storage"),
+        DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20),
+    )
+    for topic in ("undecided", "open"):
+        whole = open_partition(
+            uploads.warehouse, layout, topic, 0, IsolationLevel.READ_COMMITTED, limits=limits, window_bytes=1 << 20
+        )
+        assert whole.stop == Stop(offset=0, reason=StopReason.OPEN_TRANSACTION)
+        assert [*whole.iter_records()] == []
+
+
+def test_plans_in_tasks_and_expectations_agree_about_cut_segments(uploads: Uploads) -> None:
+    with as_large_tables(), ServingPlan(uploads.warehouse) as plan:
+        assert plan.totals.changed_segment_count == 0
+        assert plan.totals.cut_segment_count > 4
+    suites = [suite for suite in load_suites() if suite.table in ("partition_metadata", "txn_index")]
+    validated = validate_tables(uploads.warehouse, suites, is_full=True)
+    failed = [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met]
+    assert failed == []
 
 
 def test_the_copy_with_the_higher_epoch_then_more_offsets_then_the_greater_id_answers(uploads: Uploads) -> None:

@@ -16,7 +16,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from worlds.written_topics import START_MS
 
 _LATER = {
-    SEGMENTS.name: ("damaged_files", "holes", "served_holes"),
+    SEGMENTS.name: ("damaged_files", "holes", "served_holes", "served_open_from_offset"),
     PARTITION_METADATA.name: ("unserved_ranges", "finished_max_timestamp_ms"),
 }
 

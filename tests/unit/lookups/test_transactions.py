@@ -117,6 +117,41 @@ def test_marker_behind_the_cut_does_not_count_if_the_log_lost_what_follows(wareh
     assert found == aborts_of_fetches(warehouse) == [90]
 
 
+def test_before_a_gap_what_may_be_open_where_a_segment_stops_to_serve_is_undecided(warehouse: Path) -> None:
+    cut = segment(1, served_to_offset=170, open_from_offset=190, served_open_from_offset=155)
+    whole = segment(3, open_from_offset=390, served_open_from_offset=350)
+    make(warehouse, [segment(0), cut, whole, segment(5)], [], [])
+    with closing(ArchiveTables(list_fetch_files(str(warehouse)))) as tables:
+        archived = tables.partition("orders", 3)
+    assert archived is not None
+    assert archived.undecided == ((155, 170), (390, 399))
+
+
+def test_before_a_gap_what_may_be_open_after_a_hole_at_the_end_is_undecided(warehouse: Path) -> None:
+    def hole(from_offset: int, to_offset: int) -> Row:
+        bounds: Row = {"position": 10 * from_offset, "end_position": 10 * to_offset, "reason": "crc_mismatch"}
+        return {"from_offset": from_offset, "to_offset": to_offset, **bounds}
+
+    cut = segment(0, served_to_offset=70, served_open_from_offset=15, served_holes=[hole(20, 29), hole(60, 80)])
+    # Of this one, the lost offsets are not a gap: the next segment begins after them.
+    whole = segment(2, open_from_offset=250, served_holes=[hole(280, 299)])
+    make(warehouse, [cut, whole, segment(3)], [], [])
+    with closing(ArchiveTables(list_fetch_files(str(warehouse)))) as tables:
+        archived = tables.partition("orders", 3)
+    assert archived is not None
+    assert [(each.from_offset, each.to_offset) for each in archived.segments[:3]] == [(0, 19), (30, 59), (200, 279)]
+    assert archived.undecided == ((15, 59),)
+
+
+def test_where_the_next_segment_goes_on_at_the_cut_all_is_decided(warehouse: Path) -> None:
+    cut = segment(1, served_to_offset=170, served_open_from_offset=155)
+    make(warehouse, [cut, segment(2, start_offset=171, served_from_offset=171)], [], [])
+    with closing(ArchiveTables(list_fetch_files(str(warehouse)))) as tables:
+        archived = tables.partition("orders", 3)
+    assert archived is not None
+    assert archived.undecided == ()
+
+
 def aborts_of_fetches(warehouse: Path) -> list[int]:
     """The first offsets of the aborted transactions whose records are left out."""
     with closing(ArchiveTables(list_fetch_files(str(warehouse)))) as tables:

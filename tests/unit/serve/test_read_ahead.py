@@ -39,6 +39,7 @@ def segment(build_number: int = 1, *, has_batches: bool = True) -> ServedSegment
         build_number=build_number,
         from_offset=0,
         to_offset=LOG_END - 1,
+        last_offset=LOG_END - 1,
         end_offset=LOG_END,
         size_bytes=None,
         min_timestamp_ms=None,

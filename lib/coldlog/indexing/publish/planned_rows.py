@@ -32,6 +32,7 @@ SERVED_COLUMNS = (
     "served_build_number",
     "served_index_depth",
     "served_holes",
+    "served_open_from_offset",
     "not_served_reason",
     "previous_running_max_timestamp_ms",
     "running_max_timestamp_ms",
@@ -72,7 +73,8 @@ READ_COLUMNS = (
     "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
     "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
     "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
-    "open_transaction_count", "open_from_offset", "superseded_build_numbers", "holes", *SERVED_COLUMNS,
+    "commit_marker_count", "abort_marker_count", "open_transaction_count", "open_from_offset",
+    "superseded_build_numbers", "holes", *SERVED_COLUMNS,
 )  # fmt: skip
 
 
@@ -147,11 +149,12 @@ def _planned(
     first_row = next(iter(by_id.values()))
     where = {"topic": first_row["topic"], "partition": first_row["partition"]}
     for plan in plan_partition(map(_facts, by_id.values()), log_start_offset, checkpoints, cut_maxima):
+        open_at_cuts = _open_at_cuts(plan, by_id)
         for served in plan.segments:
-            row = _segment_row(served, by_id[served.segment.segment_id])
+            row = _segment_row(served, by_id[served.segment.segment_id], open_at_cuts)
             if row["is_changed"] or row["is_cut_at_end"] or row["must_count_from"] is not None:
                 yield where | row
-        yield where | _partition_row(plan, by_id)
+        yield where | _partition_row(plan, by_id, open_at_cuts)
 
 
 def _newest_checkpoints(members: Iterable[Row]) -> Checkpoints:
@@ -257,7 +260,31 @@ def _holes(holes: Sequence[Row] | None) -> tuple[UnservedRange, ...]:
     return tuple(each for each in ranges if each.to_offset is None or each.to_offset >= each.from_offset)
 
 
-def _segment_row(served: ServedSegment, stored: Row) -> Row:
+def _open_at_cuts(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> dict[str, int | None]:
+    """Return, for each segment that is cut at its end, the first offset of the oldest transaction that may be open
+    there; None: there is none.
+
+    Behind the cut, the log of a deposed leader may end transactions that its successor ends otherwise. If the log has
+    no marker, what is open at its end was open at the cut. If it has markers, or may have some, any transaction of the
+    segment may be open at the cut, and the oldest one that the segment before it leaves open.
+    """
+    found: dict[str, int | None] = {}
+    reached, open_from = -1, None
+    for served in sorted(
+        (each for each in plan.segments if each.reason is None), key=lambda each: _count(each.from_offset)
+    ):
+        row, first, last = by_id[served.segment.segment_id], _count(served.from_offset), _count(served.to_offset)
+        open_before = open_from if first == reached + 1 else None
+        reached, open_from = last, _first_known(row["open_from_offset"])
+        if served.is_cut_at_end:
+            is_without_marker = row["commit_marker_count"] == row["abort_marker_count"] == 0 and row["holes"] is None
+            own = open_from if is_without_marker else first
+            open_from = min((each for each in (own, open_before) if each is not None and each <= last), default=None)
+            found[served.segment.segment_id] = open_from
+    return found
+
+
+def _segment_row(served: ServedSegment, stored: Row, open_at_cuts: Mapping[str, int | None]) -> Row:
     wanted: Row = {
         "is_within_lineage": served.is_within_lineage,
         "served_from_offset": served.from_offset,
@@ -265,6 +292,7 @@ def _segment_row(served: ServedSegment, stored: Row) -> Row:
         "served_build_number": None if served.from_offset is None else stored["build_number"],
         "served_index_depth": None if served.from_offset is None else stored["index_depth"],
         "served_holes": None if served.from_offset is None else stored["holes"],
+        "served_open_from_offset": open_at_cuts.get(served.segment.segment_id),
         "not_served_reason": None if served.reason is None else served.reason.value,
         "previous_running_max_timestamp_ms": served.previous_running_max_timestamp_ms,
         "running_max_timestamp_ms": served.running_max_timestamp_ms,
@@ -282,7 +310,7 @@ def _segment_row(served: ServedSegment, stored: Row) -> Row:
     }
 
 
-def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
+def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row], open_at_cuts: Mapping[str, int | None]) -> Row:
     known = [by_id[each.segment.segment_id] for each in plan.segments]
     stored = [row for row in known if not _is_deleted(row)]
     served_segments = [(each, by_id[each.segment.segment_id]) for each in plan.segments if each.reason is None]
@@ -314,7 +342,7 @@ def _partition_row(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
         "unserved_ranges": [asdict(each) for each in plan.unserved_ranges],
         "superseded_segment_count": sum(row["superseded_build_numbers"] is not None for row in known),
         "txn_segments": [asdict(each) for each in find_txn_segments(map(_served_epochs, served_segments))],
-        **_stable_offset(plan, by_id),
+        **_stable_offset(plan, by_id, open_at_cuts),
     }
 
 
@@ -341,18 +369,19 @@ def _served_epochs(served: tuple[ServedSegment, Row]) -> ServedEpochs:
     )
 
 
-def _stable_offset(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> Row:
-    """The transactions that the last served segment leaves open; a reader of committed records stops at the oldest."""
+def _stable_offset(plan: IncarnationPlan, by_id: Mapping[str, Row], open_at_cuts: Mapping[str, int | None]) -> Row:
+    """The transactions that are open where the last served segment stops to serve; a reader of committed records stops
+    at the oldest. How many are open at a cut is not known."""
     if plan.latest_tiered_offset is None:
         return {"stable_offset": None, "open_transaction_count": None}
     newest = max((each for each in plan.segments if each.reason is None), key=lambda each: each.to_offset or 0)
     row = by_id[newest.segment.segment_id]
-    open_from = _first_known(row["open_from_offset"])
+    open_from, count = _first_known(row["open_from_offset"]), row["open_transaction_count"]
+    if newest.is_cut_at_end:
+        open_from = open_at_cuts[newest.segment.segment_id]
+        count = 0 if open_from is None else None
     end = plan.latest_tiered_offset + 1
-    return {
-        "stable_offset": end if open_from is None else min(end, open_from),
-        "open_transaction_count": row["open_transaction_count"],
-    }
+    return {"stable_offset": end if open_from is None else min(end, open_from), "open_transaction_count": count}
 
 
 def _count(value: object) -> int:

@@ -76,7 +76,13 @@ def _is_settled(segments: pa.Table) -> _Bool:
         pc.or_kleene(pc.is_null(announced), pc.equal(announced, 1)),
         *(
             pc.is_null(segments[name])
-            for name in ("holes", "served_holes", "superseded_build_numbers", "not_served_reason")
+            for name in (
+                "holes",
+                "served_holes",
+                "served_open_from_offset",
+                "superseded_build_numbers",
+                "not_served_reason",
+            )
         ),
     ]
     found: _Bool = pc.fill_null(reduce(pc.and_kleene, facts), False).to_numpy()

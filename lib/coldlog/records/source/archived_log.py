@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.errors import ColdlogError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
-from coldlog.lookups.transactions import marker_offsets
+from coldlog.lookups.transactions import is_cut_at_end, marker_offsets
 from coldlog.model.states import IndexDepth
 from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
@@ -40,7 +40,7 @@ _PARTITION_COLUMNS = ("topic", "partition", "is_current", "topic_id")
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "announced_end_offset", "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset",
-    "served_to_offset", "open_from_offset", "served_holes", "served_index_depth",
+    "served_to_offset", "served_open_from_offset", "open_from_offset", "served_holes", "served_index_depth",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -60,15 +60,17 @@ _ABORTED_COLUMNS = (
 class ServedSegment:
     """A segment, or a part of one with holes, and the offsets, inclusive, that it serves. None means unknown.
 
-    `open_from_offset` is the first offset of the oldest transaction that is open at the segment's end; None: there is
-    none. `marker_offsets` are those, inclusive, at which a marker in the segment counts. The bytes are those of the log
-    from `position` to before `end_position`; None: to its end. If the log has bytes outside, a hole is there.
+    `open_from_offset` is the first offset of the oldest transaction that may be open where the segment stops to serve;
+    None: there is none. `last_offset` is the last offset that the whole segment serves, with its holes, and
+    `marker_offsets` are those, inclusive, at which a marker in it counts. The bytes are those of the log from
+    `position` to before `end_position`; None: to its end. If the log has bytes outside, a hole is there.
     """
 
     segment: ListedSegment
     build_number: int
     from_offset: int
     to_offset: int
+    last_offset: int
     end_offset: int
     size_bytes: int | None
     min_timestamp_ms: int | None
@@ -298,7 +300,7 @@ def undecided_offsets(segments: Sequence[ServedSegment]) -> list[tuple[int, int]
     return [
         (before.open_from_offset, before.to_offset)
         for before, after in pairwise(segments)
-        if after.from_offset > before.to_offset + 1
+        if after.from_offset > before.last_offset + 1
         and before.open_from_offset is not None
         and before.open_from_offset <= before.to_offset
     ]
@@ -316,33 +318,39 @@ def without_offsets(segments: Sequence[ServedSegment], lost: Sequence[tuple[int,
 
 
 def _served_segment(row: Mapping[str, object]) -> ServedSegment:
-    known = ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms", "open_from_offset")
+    known = ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms")
     numbers = {name: row[name] for name in known}
+    is_cut = is_cut_at_end(row)
     return ServedSegment(
         segment=listed_segment(row),
         build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table
         from_offset=row["served_from_offset"],  # type: ignore[arg-type]  # the columns' types are those of the table
         to_offset=row["served_to_offset"],  # type: ignore[arg-type]
+        last_offset=row["served_to_offset"],  # type: ignore[arg-type]
+        open_from_offset=row["served_open_from_offset" if is_cut else "open_from_offset"],  # type: ignore[arg-type]
         marker_offsets=marker_offsets(row),
         has_batches=row["served_index_depth"] != IndexDepth.SIDECAR.value,
         **numbers,  # type: ignore[arg-type]
     )
 
 
-def _parts(served: ServedSegment, holes: Sequence[Mapping[str, int | None]] | None) -> Iterator[ServedSegment]:
-    """Divide a segment at its holes. Which transactions were aborted in a hole is in the segment's transaction index.
+def _parts(served: ServedSegment, holes: Sequence[Mapping[str, int | None]] | None) -> list[ServedSegment]:
+    """Divide a segment at its holes. Which transactions were aborted in a hole is in the segment's transaction index,
+    so only after the last part something is undecided.
 
     A part is never read as a whole log, so its size is not known.
     """
-    if not holes:
-        yield served
-        return
+    parts = list(_between_holes(served, holes)) if holes else [served]
+    return [replace(part, open_from_offset=None) for part in parts[:-1]] + parts[-1:]
+
+
+def _between_holes(served: ServedSegment, holes: Sequence[Mapping[str, int | None]]) -> Iterator[ServedSegment]:
     rest = replace(served, size_bytes=None)
     for hole in holes:
         first, last, begin, end = (hole[name] for name in ("from_offset", "to_offset", "position", "end_position"))
         assert first is not None
         if begin != rest.position and rest.from_offset < first:
-            yield replace(rest, to_offset=min(rest.to_offset, first - 1), end_position=begin, open_from_offset=None)
+            yield replace(rest, to_offset=min(rest.to_offset, first - 1), end_position=begin)
         if last is None or last >= rest.to_offset:
             return
         rest = replace(rest, from_offset=max(rest.from_offset, last + 1), position=end or 0)

@@ -167,6 +167,12 @@ SEGMENTS = TableDefinition(
         Column(name="served_build_number", type="BIGINT", comment="Build whose rows lookups read; NULL: not served"),
         Column(name="served_index_depth", type="STRING", comment="Index depth of that build: record, batch or sidecar"),
         Column(name="served_holes", type=HOLES_TYPE, comment="Holes of that build: offsets it does not answer for"),
+        Column(
+            name="served_open_from_offset",
+            type="BIGINT",
+            comment="If it does not serve to its end: first offset of the oldest transaction that may be open at "
+            "served_to_offset; NULL: none",
+        ),
         Column(name="not_served_reason", type="STRING", comment="Why lookups do not use it"),
         Column(
             name="previous_running_max_timestamp_ms",
