@@ -95,11 +95,11 @@ def plan_partition(
     segments: Iterable[SegmentFacts], log_start_offset: int | None, checkpoints: Checkpoints, cut_maxima: CutMaxima
 ) -> list[IncarnationPlan]:
     """A plan for each incarnation. `log_start_offset` was supplied by the user for the current incarnation, which is
-    the one that was written last."""
+    the one that was written last; when segments of it were deleted does not count."""
     by_topic_id: dict[str, list[SegmentFacts]] = {}
     for segment in segments:
         by_topic_id.setdefault(segment.topic_id, []).append(segment)
-    current = max(by_topic_id, key=lambda topic_id: (_written_ms(by_topic_id[topic_id]), topic_id), default=None)
+    current = max(by_topic_id, key=lambda topic_id: (*_last_times(by_topic_id[topic_id]), topic_id), default=None)
     return [
         _plan_incarnation(
             topic_id,
@@ -113,8 +113,11 @@ def plan_partition(
     ]
 
 
-def _written_ms(segments: Iterable[SegmentFacts]) -> int:
-    return max((segment.written_ms or 0 for segment in segments), default=0)
+def _last_times(segments: Sequence[SegmentFacts]) -> tuple[int, int]:
+    """When a segment was last written and last deleted; 0 if that is not known. The deletions of an incarnation may go
+    on while the next one is written, so they decide only if nothing is known of what was written."""
+    written_ms = max(segment.written_ms or 0 for segment in segments)
+    return written_ms, max(segment.deleted_ms or 0 for segment in segments)
 
 
 def _plan_incarnation(

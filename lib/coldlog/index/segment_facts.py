@@ -19,7 +19,8 @@ ANY_TIMESTAMP_MS = 2**63 - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
     """A listed or announced segment, with the results of its build if it `is_usable`; timestamps are None without
-    records. `is_finished`: its state is COPY_SEGMENT_FINISHED, and it is no orphan. `is_deleted`: the segment was
+    records. `written_ms`: when its copy started, as far as is known; `deleted_ms`: when its deletion started or
+    finished. `is_finished`: its state is COPY_SEGMENT_FINISHED, and it is no orphan. `is_deleted`: the segment was
     copied, and its deletion has started or finished. `is_unread`: it was copied, not deleted, and has no index;
     `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any. `hides_log_start`: its leader
     epoch checkpoint is lost. `holes`: offsets that its damaged log has lost. `leader_epochs` begin where its event says
@@ -34,6 +35,7 @@ class SegmentFacts:
     is_deleted: bool = False
     is_unread: bool = False
     hides_log_start: bool = False
+    deleted_ms: int | None = None
     holes: tuple[UnservedRange, ...] = ()
     end_offset: int = -1
     leader_epochs: tuple[EpochStart, ...] = ()

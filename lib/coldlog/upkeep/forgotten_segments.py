@@ -4,7 +4,8 @@ Retention deletes segments every day, and a run that works on a partition compar
 are removed some time after the deletion. What is removed changes no answer and no plan (`settled_deletions`):
 
 - The segment is gone, its index rows were dropped, and it is not in quarantine.
-- It does not tell where the log may start. The newest deleted segment of each incarnation stays too.
+- It does not tell where the log may start. Of each incarnation, the deleted segments that were written last and deleted
+  last stay too.
 - It has no events, or the four of a usual life and no others (`settled_segments`).
 - None of its events is the last record of its metadata partition: there the next run reads on.
 

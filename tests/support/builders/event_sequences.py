@@ -86,6 +86,7 @@ def announced_row(known: Known) -> dict[str, object]:
         "announced_size_bytes": None,
         "announced_leader_epochs": None,
         "announced_txn_index_empty": None,
+        "copy_started_ms": known.first.event_timestamp_ms if known.first.state in (STARTED, FINISHED) else None,
         "broker_id": known.last.broker_id,
         "event_timestamp_ms": known.last.event_timestamp_ms,
         "custom_metadata": known.last.custom_metadata,

@@ -204,6 +204,20 @@ def test_incarnation_written_last_is_current_and_gets_the_supplied_log_start() -
     assert plan_partition([old], 4, {}, {})[0].is_current
 
 
+def test_incarnation_whose_segments_are_deleted_later_is_not_current() -> None:
+    new = replace(segment("new", 0, 99), topic_id="NEW", written_ms=50)
+    old = replace(deleted(segment("old", 0, 4_999)), topic_id="OLD", written_ms=1, deleted_ms=90)
+
+    def current(*segments: SegmentFacts) -> tuple[str, int | None]:
+        (found,) = [each for each in plan_partition(segments, None, {}, {}) if each.is_current]
+        return found.topic_id, found.earliest_offset
+
+    assert current(new, old) == ("NEW", 0)
+    assert current(new, replace(old, written_ms=None)) == ("NEW", 0), "not known when it was written"
+    both = replace(deleted(new), written_ms=None, deleted_ms=60), replace(old, written_ms=None)
+    assert current(*both) == ("OLD", None), "nothing else is known"
+
+
 @pytest.mark.parametrize(
     ("supplied", "checkpoint", "expected"),
     [

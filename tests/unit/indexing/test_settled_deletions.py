@@ -52,6 +52,7 @@ def _row(random: Random, number: int) -> dict[str, Any]:
         "was_copied": random.choice((True, True, False, None)),
         "announced_leader_epochs": _epochs(_drawn_epochs(random, start)),
         "segment_leader_epochs": _epochs(_drawn_epochs(random, start)),
+        "copy_started_ms": random.choice((None, random.randrange(100))),
         "event_timestamp_ms": random.choice((None, random.randrange(100))),
         "log_modified_ms": random.choice((None, random.randrange(100))),
         "build_number": random.choice((None, 1)),

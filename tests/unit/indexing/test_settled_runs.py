@@ -82,6 +82,7 @@ def _partition(random: Random, number: int) -> list[dict[str, Any]]:
                 "announced_end_offset": row["end_offset"],
                 "announced_max_timestamp_ms": row["metadata_max_timestamp_ms"],
                 "announced_leader_epochs": row["segment_leader_epochs"],
+                "copy_started_ms": random.choice((row["log_modified_ms"], None)),
                 "event_timestamp_ms": row["log_modified_ms"],
             }
     return rows
@@ -126,6 +127,7 @@ _OTHER_VALUES: dict[str, tuple[Any, ...]] = {
     "superseded_build_numbers": ([1],),
     "topic_id": ("B" * 22,),
     "log_modified_ms": (None, 10_000),
+    "copy_started_ms": (None, 10_000),
     "event_timestamp_ms": (None, 10_000),
     "size_bytes": (None, 7),
     "record_count": (None, 7),

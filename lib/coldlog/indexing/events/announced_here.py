@@ -110,6 +110,7 @@ def _fold(events: Iterable[Mapping[str, Any]]) -> Row:
     return {
         "announced_state": state,
         **{name: first[column] for name, column in FIRST_COLUMNS.items()},
+        "copy_started_ms": first["event_timestamp_ms"] if str(first["state"]).startswith("COPY") else None,
         **{name: last[name] for name in LAST_COLUMNS},
         "was_copied": was_copied,
         "dropped_event_count": dropped,

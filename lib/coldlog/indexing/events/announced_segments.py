@@ -40,6 +40,7 @@ ANNOUNCED_COLUMNS = (
     "announced_size_bytes",
     "announced_leader_epochs",
     "announced_txn_index_empty",
+    "copy_started_ms",
     "broker_id",
     "event_timestamp_ms",
     "custom_metadata",
@@ -122,7 +123,8 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
 
     A row has the segment's key, `announced_state`, `ANNOUNCED_COLUMNS`, and the `metadata_partition` and
     `metadata_offset` of its announcement. The state is NULL if no event of the segment was valid; then only
-    `dropped_event_count` has a meaning. The announced start offset is NULL if the first event is missing.
+    `dropped_event_count` has a meaning. The announced start offset is NULL if the first event is missing; so is
+    `copy_started_ms` if no event before the deletion is left.
     """
     events = _limited_events(warehouse)
     named = events.where(F.col("event_kind").isin(SEGMENT, SEGMENT_UPDATE, TOMBSTONE) & F.col("segment_id").isNotNull())
@@ -143,6 +145,7 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
         F.col("known.first.size_bytes").alias("announced_size_bytes"),
         F.col("known.first.segment_leader_epochs").alias("announced_leader_epochs"),
         F.col("known.first.txn_index_empty").alias("announced_txn_index_empty"),
+        F.expr("if(known.first.state LIKE 'COPY%', known.first.event_timestamp_ms, NULL)").alias("copy_started_ms"),
         F.col("known.last.broker_id").alias("broker_id"),
         F.col("known.last.event_timestamp_ms").alias("event_timestamp_ms"),
         F.col("known.last.custom_metadata").alias("custom_metadata"),

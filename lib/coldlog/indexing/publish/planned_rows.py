@@ -75,6 +75,9 @@ READ_COLUMNS = (
     "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
     "commit_marker_count", "abort_marker_count", "open_transaction_count", "open_from_offset",
     "superseded_build_numbers", "holes", *SERVED_COLUMNS,
+    "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "copy_started_ms",
+    "event_timestamp_ms", "open_transaction_count", "open_from_offset", "superseded_build_numbers", "holes",
+    *SERVED_COLUMNS,
 )  # fmt: skip
 
 
@@ -198,7 +201,7 @@ def _facts(row: Row) -> SegmentFacts:
     is_finished = _is_finished(row)
     is_usable = is_finished and row["index_status"] == _INDEXED
     listed = {name: row[name] for name in ("topic_id", "segment_id", "start_offset")}
-    is_deleted = bool(row["was_copied"]) and str(row["state"]).startswith("DELETE_SEGMENT")
+    is_deleted = bool(row["was_copied"]) and _is_deletion(row)
     if not is_usable and not is_deleted:
         return SegmentFacts(
             is_usable=False,
@@ -206,6 +209,7 @@ def _facts(row: Row) -> SegmentFacts:
             is_unread=_is_unread(row),
             hides_log_start=row["index_status"] == _QUARANTINED and not row["has_checkpoint"],
             written_ms=_written_ms(row),
+            deleted_ms=_deleted_ms(row),
             end_offset=-1 if row["announced_end_offset"] is None else _count(row["announced_end_offset"]),
             metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"]),
             **listed,
@@ -216,6 +220,7 @@ def _facts(row: Row) -> SegmentFacts:
         is_finished=is_finished,
         is_deleted=is_deleted,
         written_ms=_written_ms(row),
+        deleted_ms=_deleted_ms(row),
         end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
         leader_epochs=_epoch_starts(row["announced_leader_epochs"] or row["segment_leader_epochs"]),
         are_epochs_announced=bool(row["announced_leader_epochs"]),
@@ -242,7 +247,19 @@ def _is_unread(row: Row) -> bool:
 
 
 def _written_ms(row: Row) -> int | None:
-    return _first_known(row["event_timestamp_ms"], row["log_modified_ms"])
+    """When the segment was written, as in `written_times`."""
+    event_ms = None if _is_deletion(row) else row["event_timestamp_ms"]
+    return _first_known(row["copy_started_ms"], event_ms, row["log_modified_ms"])
+
+
+def _deleted_ms(row: Row) -> int | None:
+    """When the segment was deleted, as in `written_times`."""
+    return _first_known(row["event_timestamp_ms"]) if _is_deletion(row) else None
+
+
+def _is_deletion(row: Row) -> bool:
+    """Whether the deletion of the segment has started or finished."""
+    return str(row["state"]).startswith("DELETE_SEGMENT")
 
 
 def _first_known(*values: object) -> int | None:

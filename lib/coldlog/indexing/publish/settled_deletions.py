@@ -10,7 +10,8 @@ takes a tenth of a millisecond for each. Nothing of a deleted segment is served.
   follows any lineage up to its end or to the end of this epoch in the lineage, if it does not begin before the epoch.
   Take two segments of the same epoch: if the one that begins first follows a lineage, the other one does, too. So a
   segment is left out if another one of its epoch begins and ends at or after it.
-- When its incarnation was written. The newest segment is enough.
+- When its incarnation was written last, and deleted last (`written_times`). The segment that was written last and the
+  one that was deleted last are enough.
 
 A segment whose served columns are not yet those of a deleted one is planned. What is left out may be forgotten, too
 (`upkeep.forgotten_segments`).
@@ -28,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.index.served_ranges import NotServedReason
+from coldlog.indexing.written_times import TIME_COLUMNS, deleted_ms, written_ms
 from coldlog.model.states import IndexStatus
 
 _Int64 = npt.NDArray[np.int64]
@@ -35,7 +37,7 @@ _Bool = npt.NDArray[np.bool_]
 
 _ASKED = (
     "topic", "partition", "topic_id", "segment_id", "was_copied", "end_offset", "announced_end_offset",
-    "announced_leader_epochs", "segment_leader_epochs", "event_timestamp_ms", "log_modified_ms",
+    "announced_leader_epochs", "segment_leader_epochs", *TIME_COLUMNS,
 )  # fmt: skip
 
 
@@ -71,11 +73,11 @@ def _incarnations_of(rows: pa.Table) -> _Int64:
 
 
 def _newest(rows: pa.Table, of_row: _Int64) -> _Bool:
-    """Choose the segment of each incarnation that was written last."""
-    written_ms = _numbers(pc.coalesce(rows["event_timestamp_ms"], rows["log_modified_ms"]))
-    order = np.lexsort((written_ms, of_row))
+    """Choose the segments of each incarnation that were written last and deleted last."""
     chosen = np.zeros(len(rows), dtype=np.bool_)
-    chosen[order[np.append(of_row[order[1:]] != of_row[order[:-1]], True)]] = True
+    for times_ms in (written_ms(rows), deleted_ms(rows)):
+        order = np.lexsort((_numbers(times_ms), of_row))
+        chosen[order[np.append(of_row[order[1:]] != of_row[order[:-1]], True)]] = True
     return chosen
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldlog.indexing.written_times import written_ms
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 
 JOINED_COUNT = "joined_count"
@@ -152,7 +153,7 @@ def _joined(segments: pa.Table, firsts: _Int64) -> pa.Table:
     if not (counts > 1).any():
         return segments.append_column(JOINED_COUNT, pa.array(counts))
     joined = segments.take(pa.array(lasts))
-    largest, written = _largest(segments), pc.coalesce(segments["event_timestamp_ms"], segments["log_modified_ms"])
+    largest = _largest(segments)
     own = _filled(segments["counted_max_timestamp_ms"])
     highest = np.maximum.reduceat(own, firsts)
     places = np.where(own == np.repeat(highest, counts), np.arange(len(own)), len(own))
@@ -169,7 +170,7 @@ def _joined(segments: pa.Table, firsts: _Int64) -> pa.Table:
             pa.array(np.minimum.reduceat(places, firsts))
         ),
         "announced_max_timestamp_ms": _known(np.maximum.reduceat(_filled(largest), firsts)),
-        "event_timestamp_ms": _known(np.maximum.reduceat(_filled(written), firsts)),
+        "copy_started_ms": _known(np.maximum.reduceat(_filled(written_ms(segments)), firsts)),
         **{
             name: pa.array(np.add.reduceat(_filled(segments[name], 0), firsts))
             for name in ("size_bytes", "record_count")

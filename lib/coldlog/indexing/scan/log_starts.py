@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.brokers.kafka_client import Cluster
+from coldlog.indexing.written_times import TIME_COLUMNS, deleted_ms, written_ms
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS, required_integer
 from coldlog.tables.delta.files.table_files import list_table_files, read_whole_file
@@ -27,7 +28,6 @@ from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.system_clock import SystemClock
 
 _INCARNATION = ("topic", "partition", "topic_id")
-_WRITTEN = ("event_timestamp_ms", "log_modified_ms")
 
 
 def ask_log_start_offsets(warehouse_uri: str, cluster: Cluster) -> LiveLogStarts:
@@ -80,12 +80,19 @@ def _rows_of(log_starts: LogStarts) -> list[Row]:
 def _current_topic_ids(warehouse_uri: str) -> dict[tuple[str, int], str]:
     """Find the incarnation of each partition that lookups use, by the rule of `partition_metadata`."""
     files = list_table_files(table_location(warehouse_uri, SEGMENTS.name), SEGMENTS, [])
-    newest: dict[tuple[str, int], tuple[int, str]] = {}
+    of_files: list[pa.Table] = []
     for path in files.paths:
-        rows = read_whole_file(files.location, path, SEGMENTS, (*_INCARNATION, *_WRITTEN))
-        written = pc.coalesce(*(rows[name] for name in _WRITTEN), pa.scalar(0, pa.int64()))
-        found = rows.select(_INCARNATION).append_column("written", written).group_by(_INCARNATION)
-        for row in found.aggregate([("written", "max")]).to_pylist():
-            place = (row["topic"], row["partition"])
-            newest[place] = max(newest.get(place, (-1, "")), (row["written_max"], row["topic_id"]))
-    return {place: topic_id for place, (_, topic_id) in newest.items()}
+        rows = read_whole_file(files.location, path, SEGMENTS, (*_INCARNATION, *TIME_COLUMNS))
+        times = {"written": pc.fill_null(written_ms(rows), 0), "deleted": pc.fill_null(deleted_ms(rows), 0)}
+        of_files.append(_latest(pa.table({name: rows[name] for name in _INCARNATION} | times)))
+    newest: dict[tuple[str, int], tuple[int, int, str]] = {}
+    for row in _latest(pa.concat_tables(of_files)).to_pylist() if of_files else ():
+        place = (row["topic"], row["partition"])
+        newest[place] = max(newest.get(place, (-1, -1, "")), (row["written"], row["deleted"], row["topic_id"]))
+    return {place: topic_id for place, (_, _, topic_id) in newest.items()}
+
+
+def _latest(times: pa.Table) -> pa.Table:
+    """The latest times of each incarnation."""
+    found = times.group_by(_INCARNATION).aggregate([("written", "max"), ("deleted", "max")])
+    return found.rename_columns({"written_max": "written", "deleted_max": "deleted"})

@@ -233,6 +233,7 @@ def _follows_from(rows: pa.Table, first: pa.Table, last: pa.Table) -> _Bool:
     """Whether each row has what its events say."""
     facts = [_is_same(rows[name], first[name]) for name in (*_SEGMENT, "start_offset")]
     facts += [_is_same(rows[name], first[of_event]) for name, of_event in FIRST_COLUMNS.items()]
+    facts.append(_is_same(rows["copy_started_ms"], first["event_timestamp_ms"]))
     facts += [_is_same(rows[name], last[name]) for name in LAST_COLUMNS]
     # What a build found in the log counts more than what was announced, which is kept only if it is true.
     announced = pc.if_else(first["txn_index_empty"], True, None)

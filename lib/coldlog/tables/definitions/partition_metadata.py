@@ -1,8 +1,9 @@
 """Define the table of partitions: what the archive holds and serves of each.
 
 One row per topic-partition and incarnation of its topic. If a topic was deleted and created again, `is_current` marks
-the incarnation that lookups by topic name use: the one whose newest log object was written last; on ties, the higher
-id.
+the incarnation that lookups by topic name use: the one whose newest segment was written last, whether it was deleted
+since or not. If nothing is known of when segments were written, because they are deleted, the last deletion counts; on
+ties, the higher id.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ SEGMENTS = TableDefinition(
             type="BOOLEAN",
             comment="True: announced without aborted transactions; NULL: not announced, it may have some",
         ),
+        Column(name="copy_started_ms", type="BIGINT", comment="Time of the first event; NULL: no event of its copy"),
         Column(name="broker_id", type="INT", comment="Broker of the last event"),
         Column(name="event_timestamp_ms", type="BIGINT", comment="Time of the last event"),
         Column(

@@ -66,6 +66,7 @@ def _announced(random: Random, key: dict[str, object], start_offset: int) -> dic
         "announced_size_bytes": random.choice((10, 11)) if is_placed else None,
         "announced_leader_epochs": random.choice(_EPOCHS) if is_placed else None,
         "announced_txn_index_empty": random.choice((None, False, True)),
+        "copy_started_ms": random.choice((None, 6, 7)),
         "broker_id": random.choice((1, 2)),
         "event_timestamp_ms": random.choice((7, 8)),
         "custom_metadata": random.choice((None, b"", b"x")),
