@@ -35,8 +35,8 @@ from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
 from contents.record_rows import read
 from contents.table_contents import rows_in
+from planning import as_large_tables
 from worlds.golden_warehouse import run_pipeline
-from worlds.large_tables import as_large_tables
 
 Answer = tuple[int, int, int] | None
 """Offset, timestamp, leader epoch."""

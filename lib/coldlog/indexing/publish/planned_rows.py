@@ -72,12 +72,9 @@ READ_COLUMNS = (
     "index_status", "build_number", "index_depth", "counted_from_offset", "counted_max_timestamp_ms",
     "counted_max_timestamp_offset", "metadata_max_timestamp_ms",
     "log_modified_ms", "size_bytes", "record_count", "txn_index_empty", "segment_leader_epochs", "was_copied",
-    "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "event_timestamp_ms",
-    "commit_marker_count", "abort_marker_count", "open_transaction_count", "open_from_offset",
-    "superseded_build_numbers", "holes", *SERVED_COLUMNS,
     "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs", "copy_started_ms",
-    "event_timestamp_ms", "open_transaction_count", "open_from_offset", "superseded_build_numbers", "holes",
-    *SERVED_COLUMNS,
+    "event_timestamp_ms", "commit_marker_count", "abort_marker_count", "open_transaction_count", "open_from_offset",
+    "superseded_build_numbers", "holes", *SERVED_COLUMNS,
 )  # fmt: skip
 
 
