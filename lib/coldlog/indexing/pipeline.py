@@ -23,6 +23,7 @@ from coldlog.indexing.last_run import (
     find_last_run,
     handing_on,
 )
+from coldlog.indexing.publish.forgotten_segments import forget_deleted
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.indexing.run_log import recorded_run
 from coldlog.indexing.scan.listing import ArchiveDigest
@@ -87,6 +88,8 @@ from coldlog.upkeep.maintain import maintain_tables
 from coldlog.upkeep.reconcile import ReconcileSummary, unsettled_partitions
 from coldlog.upkeep.validation_report import validate_and_show
 
+_HOUR_MS = 3_600_000
+
 
 def scan(job: Job) -> None:
     """scan_segments: list the archive."""
@@ -150,17 +153,18 @@ def validate(job: Job) -> None:
 
 
 def maintain(job: Job) -> None:
-    """maintain_tables: remove old files and index rows, compact small files."""
+    """maintain_tables: forget deleted segments, remove old files and index rows, compact small files."""
     with _handing_on(job, MAINTAIN_TABLES) as (warehouse, run), job.console.stage("maintain") as stage:
+        forgotten = forget_deleted(warehouse, now_ms() - job.settings.maintenance.forget_after_hours * _HOUR_MS)
         summary = maintain_tables(warehouse, job.settings.maintenance)
-        run["maintain"] = dataclasses.asdict(summary)
+        run["maintain"] = {**dataclasses.asdict(summary), "forgotten_segments": forgotten}
         before, after = (
             sum(getattr(table, name) for table in summary.tables) for name in ("files_before", "files_after")
         )
         removed = sum(table.removed_files for table in summary.tables)
         stage.add(f"index rows of {counted(summary.dropped_segments, 'deleted segment')} dropped")
-        if summary.forgotten_segments:
-            stage.add(f"{counted(summary.forgotten_segments, 'deleted segment')} forgotten")
+        if forgotten:
+            stage.add(f"{counted(forgotten, 'deleted segment')} forgotten")
         stage.add(f"{before} files compacted to {after}", f"{counted(removed, 'old file')} removed")
         stage.add(human_bytes(sum(table.removed_bytes for table in summary.tables)) + " saved")
         if before > after:

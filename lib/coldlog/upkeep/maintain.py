@@ -1,12 +1,11 @@
 """Compact the tables and remove files and index rows that are no longer needed.
 
-Maintenance does five things, and none of them changes an answer:
+Maintenance does four things, and none of them changes an answer:
 
 - It drops index rows of segments that are gone and were already gone `deleted_after_hours` ago. An old version of the
   table shows which these are; if that version is not kept, nothing is dropped. The segment's row in `segments` stays,
   as not indexed: if the segment comes back, it is indexed again. The newest build keeps its rows, so that a build
   number is never used twice.
-- It forgets segments that were deleted `forget_after_hours` ago (`forgotten_segments`).
 - It joins small files in the order of the clustering (`sorted_files`). Large tables are left to OPTIMIZE.
 - A checkpoint lets a reader open a table from one file instead of many commits.
 - It removes files and entries of the log that no version of the last `vacuum_after_hours` needs (`unneeded_files`). The
@@ -38,7 +37,6 @@ from coldlog.tables.delta.publish_manifest import publish_manifest
 from coldlog.tables.delta.row_edits import Key, Row, key_of
 from coldlog.tables.delta.table_storage import open_newest
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.upkeep.forgotten_segments import forget_deleted
 from coldlog.upkeep.sorted_files import SORTED_TABLES, join_files, sort_files
 from coldlog.upkeep.superseded_builds import remove_superseded
 from coldlog.upkeep.unneeded_files import remove_old_entries, remove_unneeded
@@ -67,11 +65,9 @@ class TableMaintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceSummary:
-    """What maintenance did; `dropped_segments` counts the segments whose index rows were dropped, `forgotten_segments`
-    those whose own rows were removed."""
+    """What maintenance did; `dropped_segments` counts the segments whose index rows were dropped."""
 
     dropped_segments: int
-    forgotten_segments: int
     tables: tuple[TableMaintenance, ...]
 
 
@@ -89,10 +85,9 @@ def maintain_tables(
         )
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     dropped = drop_deleted(warehouse, now - settings.deleted_after_hours * _HOUR_MS)
-    forgotten = forget_deleted(warehouse, now - settings.forget_after_hours * _HOUR_MS)
     tables = tuple(maintain_table(warehouse, table, settings, now_ms=now) for table in ALL_TABLES)
     publish_manifest(warehouse)
-    return MaintenanceSummary(dropped_segments=dropped, forgotten_segments=forgotten, tables=tables)
+    return MaintenanceSummary(dropped_segments=dropped, tables=tables)
 
 
 def drop_deleted(warehouse: Warehouse, before_ms: int) -> int:

@@ -15,13 +15,13 @@ from builders.archive_writer import WrittenSegment
 from builders.metadata_topic import DELETED, DELETING, became, finished
 from coldlog.indexing.events import announced_segments, positions
 from coldlog.indexing.pipeline import maintain
+from coldlog.indexing.publish.forgotten_segments import forget_deleted
 from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.upkeep.forgotten_segments import forget_deleted
 from contents.table_contents import rows_in, table_contents
 from counts.spark_work import counting_work
 from worlds.tier_broker import Broker, remove_first_segment
@@ -132,7 +132,7 @@ def test_runs_find_the_same_without_the_segments_that_were_forgotten(
 def _drop_indexes(both_ways: BothWays, location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maintain the tables as before, without forgetting anything."""
     with monkeypatch.context() as patched:
-        patched.setattr("coldlog.upkeep.maintain.forget_deleted", lambda *_: 0)
+        patched.setattr("coldlog.indexing.pipeline.forget_deleted", lambda *_: 0)
         _maintain(both_ways, location)
 
 

@@ -14,7 +14,7 @@ takes a tenth of a millisecond for each. Nothing of a deleted segment is served.
   one that was deleted last are enough.
 
 A segment whose served columns are not yet those of a deleted one is planned. What is left out may be forgotten, too
-(`upkeep.forgotten_segments`).
+(`forgotten_segments`).
 """
 
 from __future__ import annotations
