@@ -195,7 +195,9 @@ def test_nothing_is_quarantined_or_unrecognized(indexed: tuple[Warehouse, Change
 
 def test_every_suite_holds_on_a_mirror(indexed: tuple[Warehouse, Changes]) -> None:
     validated = validate_tables(indexed[0], load_suites(), is_full=True)
-    assert [each.expectation.id for table in validated.tables for each in table.verdicts if not each.is_met] == []
+    missed = [each for table in validated.tables for each in table.verdicts if not each.is_met]
+    found = [(each.expectation.id, each.unexpected_count) for each in missed]
+    assert found == [("offsets_touch", 1)], "a compacted log has gaps between its batches"
     assert sum(table.row_count for table in validated.tables) > 2_000
 
 
