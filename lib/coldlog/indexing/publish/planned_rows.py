@@ -17,6 +17,7 @@ from coldlog.index.partition_plan import Checkpoints, CutMaxima, IncarnationPlan
 from coldlog.index.segment_facts import SegmentFacts
 from coldlog.index.txn_segments import ServedEpochs, find_txn_segments
 from coldlog.index.unserved_ranges import UnservedRange
+from coldlog.indexing.publish.open_at_cuts import find_open_at_cuts
 from coldlog.indexing.publish.settled_deletions import without_settled
 from coldlog.indexing.publish.settled_runs import JOINED_COUNT, in_order, join_settled_runs
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
@@ -149,7 +150,7 @@ def _planned(
     first_row = next(iter(by_id.values()))
     where = {"topic": first_row["topic"], "partition": first_row["partition"]}
     for plan in plan_partition(map(_facts, by_id.values()), log_start_offset, checkpoints, cut_maxima):
-        open_at_cuts = _open_at_cuts(plan, by_id)
+        open_at_cuts = find_open_at_cuts(plan, by_id)
         for served in plan.segments:
             row = _segment_row(served, by_id[served.segment.segment_id], open_at_cuts)
             if row["is_changed"] or row["is_cut_at_end"] or row["must_count_from"] is not None:
@@ -272,30 +273,6 @@ def _holes(holes: Sequence[Row] | None) -> tuple[UnservedRange, ...]:
     names = [each.name for each in fields(UnservedRange)]
     ranges = [UnservedRange(**{name: hole[name] for name in names}) for hole in holes or ()]
     return tuple(each for each in ranges if each.to_offset is None or each.to_offset >= each.from_offset)
-
-
-def _open_at_cuts(plan: IncarnationPlan, by_id: Mapping[str, Row]) -> dict[str, int | None]:
-    """Return, for each segment that is cut at its end, the first offset of the oldest transaction that may be open
-    there; None: there is none.
-
-    Behind the cut, the log of a deposed leader may end transactions that its successor ends otherwise. If the log has
-    no marker, what is open at its end was open at the cut. If it has markers, or may have some, any transaction of the
-    segment may be open at the cut, and the oldest one that the segment before it leaves open.
-    """
-    found: dict[str, int | None] = {}
-    reached, open_from = -1, None
-    for served in sorted(
-        (each for each in plan.segments if each.reason is None), key=lambda each: _count(each.from_offset)
-    ):
-        row, first, last = by_id[served.segment.segment_id], _count(served.from_offset), _count(served.to_offset)
-        open_before = open_from if first == reached + 1 else None
-        reached, open_from = last, _first_known(row["open_from_offset"])
-        if served.is_cut_at_end:
-            is_without_marker = row["commit_marker_count"] == row["abort_marker_count"] == 0 and row["holes"] is None
-            own = open_from if is_without_marker else first
-            open_from = min((each for each in (own, open_before) if each is not None and each <= last), default=None)
-            found[served.segment.segment_id] = open_from
-    return found
 
 
 def _segment_row(served: ServedSegment, stored: Row, open_at_cuts: Mapping[str, int | None]) -> Row:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,6 +29,7 @@ from coldlog.tables.delta.log_check import LOG_FOLDER
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 """Errors of `put` in a file system without hard links."""
 _PUTS = 5
+_LONGEST_PAUSE_S = 0.25
 
 
 class LogFiles(Protocol):
@@ -46,6 +49,11 @@ class LogFiles(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
+
+
+def pause(attempt: int) -> None:
+    """Wait before the next attempt to put a version, longer after each one, so that others come first sometimes."""
+    time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
 
 
 def open_log(location: str) -> LogFiles:

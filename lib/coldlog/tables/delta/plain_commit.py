@@ -17,7 +17,6 @@ Spark: nothing is written.
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +34,7 @@ from coldlog.tables.delta.files.data_files import DataFile, DataFileWriter
 from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.log_check import check_log, create_checkpoint
-from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log
+from coldlog.tables.delta.log_files import NO_LINKS, LogFiles, open_log, pause
 from coldlog.tables.delta.row_edits import Change, ChangePlan, Row, plan_change
 
 Action = dict[str, Any]
@@ -54,7 +53,6 @@ _DEFAULTS = {
 _WRITER_VERSIONS = (1, 2, 7)
 """Versions 3 to 6 imply features that are not in `_FEATURES`."""
 _ATTEMPTS = 50
-_LONGEST_PAUSE_S = 0.25
 _ENGINE = "coldlog"
 _CHECKPOINT_INTERVAL = "10"
 _FACTS = ("metadata", "protocol", "domainMetadata", "numMetadata", "numProtocol")
@@ -141,7 +139,7 @@ def _repeated(location: str, commit: Callable[[], _Result]) -> _Result:
         with suppress(_LostRaceError):
             return commit()
         if attempt:
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
+            pause(attempt)
     raise RetriableError(f"other jobs changed table {location} in all {_ATTEMPTS} attempts; run again")
 
 

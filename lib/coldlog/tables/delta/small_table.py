@@ -18,10 +18,8 @@ Errors: `RetriableError` if the store does not answer, or if other processes are
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,12 +36,12 @@ from coldlog.tables.definitions.definition import TableDefinition
 from coldlog.tables.delta.files.parquet_files import read_rows
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder, spark_uri
 from coldlog.tables.delta.log_check import check_log
+from coldlog.tables.delta.log_files import pause
 from coldlog.tables.delta.table_storage import delta_storage_options, open_delta, storage_error
 
 Row = dict[str, object]
 
 _ATTEMPTS = 200
-_LONGEST_PAUSE_S = 0.25
 _TIDY_EVERY = 100
 _CHECKPOINT_EVERY = 20
 """Who opens a table in a folder reads all commits since the last checkpoint, 1 ms each."""
@@ -127,7 +125,7 @@ class SmallTable:
                 self._keep(opened)
                 return _rows_of(changed)
             self._keep(opened)
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, 0.002 * 2 ** min(attempt, 10))))
+            pause(attempt)
         raise self._busy()
 
     def _open(self) -> _Opened | None:
