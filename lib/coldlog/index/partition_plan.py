@@ -248,7 +248,7 @@ def _judge(member: SegmentFacts, lineage: LeaderEpochLineage, log_end: int) -> _
     epochs = [entry for entry in member.leader_epochs if entry[0] != NO_LEADER_EPOCH]
     if not lineage.entries or not epochs:
         return _Verdict(member.end_offset, None)
-    if not member.are_epochs_announced:
+    if member.may_be_compacted:
         epochs = lineage.with_compacted(epochs)
     is_within = lineage.is_within(epochs, member.end_offset, log_end)
     return _Verdict(lineage.find_last_offset_within(epochs, member.end_offset), is_within)

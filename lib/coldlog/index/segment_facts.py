@@ -23,8 +23,8 @@ class SegmentFacts:
     finished. `is_finished`: its state is COPY_SEGMENT_FINISHED, and it is no orphan. `is_deleted`: the segment was
     copied, and its deletion has started or finished. `is_unread`: it was copied, not deleted, and has no index;
     `end_offset` and `metadata_max_timestamp_ms` are then those of its event, if any. `hides_log_start`: its leader
-    epoch checkpoint is lost. `holes`: offsets that its damaged log has lost. `leader_epochs` begin where its event says
-    if `are_epochs_announced`, else with their first batches."""
+    epoch checkpoint is lost. `holes`: offsets that its damaged log has lost. `leader_epochs` begin where its event
+    says, or with their first batches; `may_be_compacted`: compaction may have removed some of these."""
 
     topic_id: str
     segment_id: str
@@ -39,7 +39,7 @@ class SegmentFacts:
     holes: tuple[UnservedRange, ...] = ()
     end_offset: int = -1
     leader_epochs: tuple[EpochStart, ...] = ()
-    are_epochs_announced: bool = False
+    may_be_compacted: bool = False
     counted_from_offset: int = -1
     counted_max_timestamp_ms: int | None = None
     counted_max_timestamp_offset: int | None = None

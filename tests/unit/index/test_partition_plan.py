@@ -126,12 +126,13 @@ def test_leader_epoch_after_the_cut_bars_no_segment(start: int, expected: dict[s
 
 def test_only_epochs_that_batches_show_may_begin_later_than_the_lineage_says() -> None:
     """Compaction removed the first batches of epoch 1, and all of epoch 2. A broker announces when they began."""
-    compacted, newest = segment("a", 0, 49, epochs=((0, 0), (1, 12), (3, 40))), segment("b", 50, 99, epochs=((3, 50),))
+    segments = segment("a", 0, 49, epochs=((0, 0), (1, 12), (3, 40))), segment("b", 50, 99, epochs=((3, 50),))
+    compacted, newest = (replace(each, may_be_compacted=True) for each in segments)
     checkpoint = ((0, 0), (1, 10), (2, 30), (3, 35))
     found = plan(compacted, newest, checkpoint=checkpoint)
     assert [(each.to_offset, each.is_within_lineage) for each in found.segments] == [(49, True), (99, True)]
     assert (found.gap_count, found.unserved_ranges) == (0, [])
-    announced = plan(replace(compacted, are_epochs_announced=True), newest, checkpoint=checkpoint)
+    announced = plan(replace(compacted, may_be_compacted=False), newest, checkpoint=checkpoint)
     assert [(each.to_offset, each.is_within_lineage) for each in announced.segments] == [(9, False), (99, True)]
 
 

@@ -70,7 +70,7 @@ def _segments(
             is_usable=True,
             end_offset=len(log) - 1 if are_announced else kept[-1],
             leader_epochs=starts if are_announced else tuple(sorted(batches.items())),
-            are_epochs_announced=are_announced,
+            may_be_compacted=not are_announced,
         )
         found[facts.segment_id] = facts, log
     return found

@@ -20,24 +20,27 @@ def _epochs(*entries: tuple[int, int]) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("announced", "served_to"),
+    ("announced", "record_count", "served_to"),
     [
-        pytest.param(None, 49, id="nothing"),
-        pytest.param([], 49, id="no epoch"),
-        pytest.param(_epochs((0, 0), (1, 10)), 49, id="the epochs of the lineage"),
-        pytest.param(_epochs((0, 0), (1, 12)), 9, id="other epochs"),
+        pytest.param(None, 48, 49, id="nothing"),
+        pytest.param(None, 50, 9, id="nothing, but a record for each offset"),
+        pytest.param([], 48, 49, id="no epoch"),
+        pytest.param(_epochs((0, 0), (1, 10)), 48, 49, id="the epochs of the lineage"),
+        pytest.param(_epochs((0, 0), (1, 12)), 48, 9, id="other epochs"),
     ],
 )
 def test_epochs_begin_with_their_first_batches_only_if_none_were_announced(
-    announced: list[dict[str, int]] | None, served_to: int
+    announced: list[dict[str, int]] | None, record_count: int, served_to: int
 ) -> None:
-    """Compaction removed the batches at offsets 10 and 11."""
+    """Compaction removed the batches at offsets 10 and 11. A log with a record for each offset is not compacted: there
+    a batch has a wrong leader epoch."""
     row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {
         "topic": "orders",
         "partition": 0,
         "topic_id": "A" * 22,
         "start_offset": 0,
         "end_offset": 49,
+        "record_count": record_count,
         "segment_id": "a",
         "state": "COPY_SEGMENT_FINISHED",
         "index_status": IndexStatus.INDEXED,

@@ -221,7 +221,7 @@ def _facts(row: Row) -> SegmentFacts:
         deleted_ms=_deleted_ms(row),
         end_offset=max(_count(row["end_offset"]), _count(row["announced_end_offset"])),
         leader_epochs=_epoch_starts(row["announced_leader_epochs"] or row["segment_leader_epochs"]),
-        are_epochs_announced=bool(row["announced_leader_epochs"]),
+        may_be_compacted=_may_be_compacted(row),
         counted_max_timestamp_offset=row["counted_max_timestamp_offset"] if is_usable else None,
         metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"], row["metadata_max_timestamp_ms"]),
         hides_log_start=is_usable and not row["has_checkpoint"],
@@ -242,6 +242,13 @@ def _is_unread(row: Row) -> bool:
     may still be uploaded, or damaged: nothing tells which."""
     is_listed_in_part = row["index_status"] == IndexStatus.INCOMPLETE.value and row["state_source"] == "listing"
     return _is_finished(row) or is_listed_in_part
+
+
+def _may_be_compacted(row: Row) -> bool:
+    """Whether compaction may have removed the first batches of a leader epoch: the log has fewer records than offsets,
+    and no event tells where its epochs begin."""
+    span = _count(row["end_offset"]) + 1 - _count(row["start_offset"])
+    return not row["announced_leader_epochs"] and row["record_count"] is not None and row["record_count"] < span
 
 
 def _written_ms(row: Row) -> int | None:
