@@ -4,8 +4,8 @@
     coldlog problems orders --severity error --json
 
 These are discrepancies, objects in quarantine, events of the metadata topic that are lost or unreadable, directories
-that could not be listed, and gaps, as of the last run, and damage that readers have found since. The view
-coldlog.archive_problems (SQL) lists the same without the latter.
+that could not be listed, and gaps, as of the last run. Damage that readers have found since is listed too; the view
+coldlog.archive_problems (SQL) lists all but that damage.
 Exit codes: 0, 1 if a problem is an error, 2 for wrong arguments.
 """
 

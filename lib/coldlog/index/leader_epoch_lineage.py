@@ -106,7 +106,8 @@ class LeaderEpochLineage:
         return last_offset if last_offset >= first[1] else None
 
     def find_end_within(self, segment_epochs: Sequence[EpochStart], end_offset: int) -> int | None:
-        """The same, but the end of that epoch if it has ended before the segment."""
+        """The last offset up to which the segment follows the lineage. If the epoch in which it begins has ended before
+        it, this is the end of that epoch. None if the segment has no epoch of the lineage."""
         epochs = self._considered(filter_epochs(segment_epochs))
         if not epochs or not self._begins_within(epochs[0]):
             return None

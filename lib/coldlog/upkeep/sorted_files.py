@@ -80,7 +80,7 @@ def sort_files(warehouse: Warehouse, table: TableDefinition) -> bool:
 
 
 def files_of_gone(warehouse: Warehouse) -> list[str]:
-    """List the files of `segments` that have only rows of segments that are gone."""
+    """List the files of `segments` in which all rows are of segments that are gone."""
     files = _list_files(warehouse.data_location(SEGMENTS), SEGMENTS)
     return [file.path for file in files or () if file.is_gone]
 

@@ -57,6 +57,16 @@ class _Retention:
             remove_first_segment(self.broker.archive, f"{self.topic}-0")
 
 
+@pytest.fixture(autouse=True)
+def _hours_are_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index rows are dropped as soon as a segment is gone."""
+    monkeypatch.setattr("coldlog.upkeep.maintain._HOUR_MS", 1)
+
+
+def _jobs(spark: SparkSession, broker: Broker) -> BothWays:
+    return BothWays(spark=spark, assignments=[f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"])
+
+
 def _forgotten(warehouse: Warehouse) -> list[tuple[int, int]]:
     """Offset and count of the rows that stand for forgotten events."""
     rows = [row for row in rows_in(warehouse, SEGMENT_EVENTS) if row["event_kind"] == "forgotten"]
@@ -77,12 +87,11 @@ def _maintain(both_ways: BothWays, location: Path) -> None:
 def test_runs_find_the_same_without_the_segments_that_were_forgotten(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coldlog.upkeep.maintain._HOUR_MS", 1)
     broker = Broker(tmp_path)
     busy = _Retention(broker)
     broker.tell(finished(*broker.write("quiet", 3)))
     busy.grow(12)
-    both_ways = BothWays(spark=spark, assignments=[f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"])
+    both_ways = _jobs(spark, broker)
     limited, whole = tmp_path / "limited", tmp_path / "whole"
     both_ways.run(limited)
     deleted = busy.delete(8)
@@ -148,11 +157,10 @@ def _find_complete(warehouse: Warehouse) -> None:
 def test_a_run_that_was_killed_between_both_tables_is_finished(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coldlog.upkeep.maintain._HOUR_MS", 1)
     broker = Broker(tmp_path)
     busy = _Retention(broker)
     busy.grow(5)
-    both_ways = BothWays(spark=spark, assignments=[f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"])
+    both_ways = _jobs(spark, broker)
     location = tmp_path / "warehouse"
     both_ways.run(location)
     busy.delete(3)
@@ -187,12 +195,11 @@ def test_what_was_deleted_later_or_is_needed_stays(
 ) -> None:
     """The segments of `busy` are deleted one after the other: two, one with an event twice, one in quarantine, two
     later; the last event of all is that of a segment of `quiet`."""
-    monkeypatch.setattr("coldlog.upkeep.maintain._HOUR_MS", 1)
     broker = Broker(tmp_path)
     busy, quiet = _Retention(broker), _Retention(broker, topic="quiet")
     busy.grow(8)
     quiet.grow(3)
-    both_ways = BothWays(spark=spark, assignments=[f"archive.uri={broker.archive}", f"metadata.uri={broker.topic}"])
+    both_ways = _jobs(spark, broker)
     location = tmp_path / "warehouse"
     both_ways.run(location)
     forgotten = busy.delete(2)

@@ -1,4 +1,4 @@
-"""Test which transactions count as open where a deposed leader's segment stops to serve."""
+"""Test which transactions count as open where a deposed leader's segment stops serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the transactions that may be open where a segment stops to serve before its end.
+"""Find the transactions that may be open where a segment stops serving before its end.
 
 Behind such a cut, the log of a deposed leader may end transactions that its successor ends otherwise. If the log has no
 marker, what is open at its end was open at the cut. If it has markers, or may have some, any transaction of the segment

@@ -368,7 +368,7 @@ def _served_epochs(served: tuple[ServedSegment, Row]) -> ServedEpochs:
 
 
 def _stable_offset(plan: IncarnationPlan, by_id: Mapping[str, Row], open_at_cuts: Mapping[str, int | None]) -> Row:
-    """The transactions that are open where the last served segment stops to serve; a reader of committed records stops
+    """The transactions that are open where the last served segment stops serving; a reader of committed records stops
     at the oldest. How many are open at a cut is not known."""
     if plan.latest_tiered_offset is None:
         return {"stable_offset": None, "open_transaction_count": None}

@@ -78,7 +78,7 @@ class CheckedRanges:
         return (directory := _directory_of(segment)) != "" and directory in self._local
 
     def learn_local(self, segment: ListedSegment) -> None:
-        """Remember that it is."""
+        """Remember that the directory of the log is on a file system of this machine."""
         with self._turn:
             if len(self._local) >= _MOST_LOGS:
                 self._local = set()

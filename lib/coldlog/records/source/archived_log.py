@@ -60,7 +60,7 @@ _ABORTED_COLUMNS = (
 class ServedSegment:
     """A segment, or a part of one with holes, and the offsets, inclusive, that it serves. None means unknown.
 
-    `open_from_offset` is the first offset of the oldest transaction that may be open where the segment stops to serve;
+    `open_from_offset` is the first offset of the oldest transaction that may be open where the segment stops serving;
     None: there is none. `last_offset` is the last offset that the whole segment serves, with its holes, and
     `marker_offsets` are those, inclusive, at which a marker in it counts. The bytes are those of the log from
     `position` to before `end_position`; None: to its end. If the log has bytes outside, a hole is there.
