@@ -20,13 +20,13 @@ from broker.tiered_broker import TieredBroker
 from coldlog.brokers.kafka_client import open_cluster
 from coldlog.errors import UsageError
 from coldlog.records.source.options import read_options
-from coldlog.replay.order import iter_merged
 from coldlog.replay.runs.replay import ReplayOptions, replay
 from coldlog.replay.runs.replay_sinks import TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.system_clock import SystemClock
+from contents.merged_logs import iter_merged
 from worlds.golden_warehouse import run_pipeline
 
 TOPIC = "ledger"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.fetcher import RecordFetcher
 from coldlog.formats.limits import DecodeLimits
@@ -17,6 +16,7 @@ from coldlog.model.fetch import FetchedRecord, FetchedRecords
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.record_source import RecordSource
 from contents.record_rows import Row, consumed
+from stores.faulty_layout import FaultyLayout
 from virtual_clock import VirtualClock
 
 LIMITS = DecodeLimits(max_batch_bytes=64 << 20, max_decompressed_bytes=64 << 20)

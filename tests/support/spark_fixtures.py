@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +43,8 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             f"spark.driver.extraJavaOptions=-Ddelta.log.cacheSize=48 -Xmn600m {JVM_OPTIONS}",
             "spark.sql.ui.retainedExecutions=20",
             "spark.driver.memory=3g",
+            # Tasks import the stores of tests.
+            f"spark.executorEnv.PYTHONPATH={Path(__file__).parent}",
             *(f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()),
         ],
     )

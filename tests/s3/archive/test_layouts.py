@@ -13,12 +13,12 @@ import pytest
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind, SegmentListing
 from coldlog.archive.stores.local_store import LocalStore
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_store import open_s3_store
 from coldlog.errors import ArchiveError, Reason, UsageError
 from servers.s3_server import S3Server
+from stores.memory_store import MemoryStore
 from worlds.aiven_sample import keys_setting
 from worlds.example_archives import EXAMPLES, PLACES, Example, Place
 

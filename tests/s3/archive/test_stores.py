@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldlog.archive.stores.local_store import LocalStore, error_for_object
-from coldlog.archive.stores.memory_store import MemoryStore, ReadRange
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_store import S3Store, open_s3_store
 from coldlog.errors import ArchiveError, Reason, RetriableError, UsageError
 from servers.s3_server import Bucket
+from stores.memory_store import MemoryStore, ReadRange
 
 CONTENT = bytes(range(256)) * 40
 OBJECTS = {"a/one": CONTENT, "a/two": b"", "a/b/deep": b"x", "b-c/three": b"123", "top": b"at the root"}

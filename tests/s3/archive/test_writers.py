@@ -12,13 +12,13 @@ import pytest
 
 from coldlog.archive.open_archive import open_archive_for_writing
 from coldlog.archive.stores.local_writer import LocalWriter
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.archive.stores.object_writer import BytesContent, StoredContent, WritableStore
 from coldlog.archive.stores.s3_client import S3Options
 from coldlog.archive.stores.s3_writer import S3Writer, open_s3_writer
 from coldlog.errors import ArchiveError, ColdlogError, Reason, RetriableError, UsageError
 from servers.s3_proxy import Fault, Request, S3Proxy
 from servers.s3_server import Bucket
+from stores.memory_store import MemoryStore
 
 FAST = S3Options(first_delay_ms=1, max_delay_ms=2, max_attempts=4)
 PART_BYTES = 5 << 20

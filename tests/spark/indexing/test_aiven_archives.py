@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from coldlog.archive.layouts.aiven_keys import list_key_ids
 from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.stores.memory_store import MemoryStore, ReadRange
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.build import build_indexes
 from coldlog.indexing.publish.materialize import materialize_metadata
@@ -29,6 +28,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.problems_view import problems_of
 from contents.table_contents import rows_in
+from stores.memory_store import MemoryStore, ReadRange
 from worlds.aiven_sample import (
     AIVEN_SAMPLE,
     TrueAnswer,

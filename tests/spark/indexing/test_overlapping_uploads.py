@@ -26,13 +26,13 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IsolationLevel
-from coldlog.records.partition_records import Stop, StopReason, open_partition
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.expectation_suites import load_suites
 from coldlog.upkeep.validate import validate_tables
+from contents.partition_records import Stop, StopReason, open_partition
 from contents.record_rows import read
 from contents.table_contents import rows_in
 from planning import as_large_tables

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import noting_store
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archive
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment
@@ -23,8 +22,8 @@ from coldlog.indexing.builds.index_files import IndexPlace, files_of, outcomes_o
 from coldlog.indexing.builds.segment_build import BuildOptions
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
-from noting_store import NotingStore
 from planning import as_large_tables
+from stores.noting_store import NotingStore
 from worlds.work_rows import works_of
 
 WINDOW_BYTES = 256 << 10
@@ -56,7 +55,6 @@ def _write_segment(archive: Path) -> None:
 def test_a_segment_that_all_cores_decode_has_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark.sparkContext.addPyFile(noting_store.__file__)
     _write_segment(tmp_path / "archive")
     notes = tmp_path / "notes"
     root = str(tmp_path / "archive" / ARCHIVE_FOLDER)

@@ -24,10 +24,10 @@ from coldlog.lookups.requests.rows import requests_from_rows
 from coldlog.model.states import IsolationLevel
 from coldlog.model.transactions import AbortedTransaction
 from coldlog.reader import OffsetReader
-from coldlog.records.partition_records import PartitionReader, StopReason, open_partition
 from coldlog.sql import attach_warehouse
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.partition_records import PartitionReader, StopReason, open_partition
 from worlds.golden_warehouse import golden_partitions, golden_queries
 from worlds.kafka_sample import KAFKA_SAMPLE, true_segments
 

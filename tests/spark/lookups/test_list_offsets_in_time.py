@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.list_offsets import LookupOptions
@@ -36,6 +35,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import rows_in
 from lookup_jobs import read_answers, run_list_offsets
 from read_quotas import shared_quota, taken_bytes
+from stores.faulty_layout import FaultyLayout
 from worlds.golden_warehouse import build_settings, run_pipeline
 
 TOPIC, PARTITION_COUNT, RECORD_COUNT = "wide", 1000, 3

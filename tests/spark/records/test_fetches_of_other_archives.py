@@ -12,8 +12,8 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.fetcher import open_fetcher
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IsolationLevel
-from coldlog.records.partition_records import open_partition
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.partition_records import open_partition
 from contents.record_rows import true_batches
 from fetching import LIMITS, as_truth, fetch_all, of_truth, open_fetcher_over, true_records
 from servers.s3_proxy import S3Proxy

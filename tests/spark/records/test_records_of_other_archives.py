@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE
 from coldlog.archive.open_archive import open_archive
 from coldlog.model.states import IsolationLevel
-from coldlog.records.partition_records import open_partition
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.partition_records import open_partition
 from contents.record_rows import as_truth, consumed, moment, of_truth, read, true_batches
 from fetching import LIMITS
 from servers.s3_proxy import S3Proxy

@@ -21,7 +21,7 @@ from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode
 from coldlog.model.states import IsolationLevel
-from coldlog.replay.order import Head, TopicPartition, iter_merged
+from coldlog.replay.order import Head, TopicPartition
 from coldlog.replay.pooled_replay import open_replayer
 from coldlog.replay.task_replayer import (
     ReplayedRecord,
@@ -34,6 +34,7 @@ from coldlog.replay.task_replayer import (
 from coldlog.replay.tasks import co_partitioned_tasks, one_task
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
+from contents.merged_logs import iter_merged
 from fetching import HookedLayout, open_fetcher_over, true_records
 from virtual_clock import VirtualClock
 from worlds.golden_warehouse import golden_partitions

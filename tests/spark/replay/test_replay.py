@@ -21,7 +21,7 @@ from coldlog.errors import RetriableError, UsageError
 from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.records.source.spans import find_spans
-from coldlog.replay.order import Head, iter_merged
+from coldlog.replay.order import Head
 from coldlog.replay.runs import replay_order, replay_sinks
 from coldlog.replay.runs.replay import (
     ReplayOptions,
@@ -33,6 +33,7 @@ from coldlog.replay.runs.replay import (
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_sinks import DeltaSink, JsonLinesSink, TopicSink
 from coldlog.replay.runs.replay_state import ReplayStates, TaskState
+from contents.merged_logs import iter_merged
 from contents.record_rows import consumed
 from virtual_clock import VirtualClock
 from worlds.golden_warehouse import golden_partitions

@@ -16,7 +16,6 @@ from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, write_archiv
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, abort_marker, batch_positions
 from coldlog.archive.layouts.local_tiered_storage import SUFFIXES, LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.partition_plan import IncarnationPlan, plan_partition
@@ -27,6 +26,7 @@ from coldlog.indexing.builds.index_rows import IndexPart, iter_rows
 from coldlog.indexing.builds.segment_build import BuildOptions, Dropped, Outcome, OutcomeKind, build_segments
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.definition import TableDefinition
+from stores.memory_store import MemoryStore
 
 LOG = ".log"
 SIDE_FILES = tuple(suffix for suffix in SUFFIXES.values() if suffix != LOG)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.model.states import IndexDepth
 from damage.damaged_archives import (
@@ -25,6 +24,7 @@ from damage.damaged_archives import (
     quarantined,
     undamaged,
 )
+from stores.memory_store import MemoryStore
 
 INDEXES = (".index", ".timeindex")
 DEPTHS = list(IndexDepth)

@@ -10,7 +10,6 @@ import pytest
 
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
 from damage.damaged_archives import (
@@ -33,6 +32,7 @@ from damage.damaged_archives import (
     undamaged,
 )
 from drawn_examples import is_sampled, sampled
+from stores.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("depth", list(IndexDepth))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from builders.message_sets import Magic, build_compressed_message_set, build_message_set
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.formats.kafka.record_batch import HEADER_BYTES
 from coldlog.indexing.builds.segment_build import BuildOptions
@@ -20,6 +19,7 @@ from coldlog.model.states import IndexDepth
 from coldlog.runtime.open_layout import decode_limits
 from coldlog.runtime.settings_sources import load_settings
 from damage.damaged_archives import LOG, Partition, Row, build, build_store, options, small_partition, small_segment
+from stores.memory_store import MemoryStore
 
 PARTITION = small_partition(index_interval_bytes=4096)
 WHOLE_LOG = PARTITION.content(LOG)

@@ -12,7 +12,6 @@ import pytest
 
 from builders.segment_builder import Batch, Record, Segment, abort_marker, build_segment
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
@@ -32,6 +31,7 @@ from damage.damaged_archives import (
     undamaged,
 )
 from drawn_examples import sampled
+from stores.memory_store import MemoryStore
 
 Row = dict[str, object]
 DEPTHS = list(IndexDepth)

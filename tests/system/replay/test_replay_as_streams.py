@@ -21,9 +21,10 @@ import pytest
 from coldlog.model.fetch import DEFAULT_MAX_BYTES, DEFAULT_TIMEOUT_MS, FetchAnswer, FetchedRecords, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.idling import Readiness, TaskIdling
-from coldlog.replay.order import Head, TopicPartition, iter_merged
+from coldlog.replay.order import Head, TopicPartition
 from coldlog.replay.task_replayer import ReplayedRecord, ReplayOptions, TaskReplayer
 from coldlog.replay.tasks import co_partitioned_tasks
+from contents.merged_logs import iter_merged
 from servers.kafka_jars import find_tool, resolve_jars, run_tool
 from virtual_clock import VirtualClock
 from worlds.growing_archive import GrowingArchive, Uploaded

@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.replay.order import Head, iter_merged
+from coldlog.replay.order import Head
 from coldlog.replay.runs.replay_state import ReplayState, ReplayStates
 from coldlog.tables.delta.locations import spark_uri
 from coldlog.tables.delta.table_storage import delta_storage_options
+from contents.merged_logs import iter_merged
 from damage.killed_jobs import PATIENCE_S, kill_session, start_job, wait_until
 from planning import ASSIGNMENTS_FOR_SMALL_TABLES
 from servers.s3_server import Bucket

@@ -19,9 +19,9 @@ from coldlog.archive.layouts.aiven_keys import ENVIRONMENT_VARIABLE, find_privat
 from coldlog.archive.layouts.aiven_layout import AivenLayout, read_key_prefixes
 from coldlog.archive.layouts.layout import BundleKind, LayoutOptions, ListedSegment, SegmentFileKind, name_of
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
 from drawn_examples import sampled
+from stores.memory_store import MemoryStore
 from worlds.aiven_sample import (
     ORIGINAL_NAMES,
     VARIANTS,

@@ -26,8 +26,8 @@ from coldlog.archive.layouts.local_tiered_storage import (
     LocalTieredStorageLayout,
 )
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason, UsageError
+from stores.memory_store import MemoryStore
 from worlds.kafka_sample import KAFKA_SAMPLE, TIERED_STORAGE, true_segments
 
 TOPIC_ID = "-_AAAAAAAAAAAAAAAAAAAA"

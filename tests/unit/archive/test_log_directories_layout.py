@@ -9,9 +9,9 @@ import pytest
 from coldlog.archive.layouts.layout import LayoutOptions, ListedSegment, SegmentFileKind
 from coldlog.archive.layouts.log_directories_layout import LogDirectoriesLayout
 from coldlog.archive.open_archive import open_archive
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import UsageError
 from coldlog.model.ids import uuid_bytes
+from stores.memory_store import MemoryStore
 
 STEM = "00000000000000000042"
 METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"

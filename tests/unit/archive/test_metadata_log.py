@@ -14,9 +14,9 @@ from builders.strategies import partitions
 from coldlog.archive import metadata_log_reader
 from coldlog.archive.metadata_log import list_metadata_partitions
 from coldlog.archive.metadata_log_reader import iter_metadata_records
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
+from stores.memory_store import MemoryStore
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 Read = tuple[int, int, bytes | None]

@@ -14,7 +14,7 @@ from coldlog.archive.stores.local_store import LocalStore
 from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.archive.stores.without_waiting import WouldWaitError, check_may_wait, may_wait, without_waiting
 from coldlog.errors import ArchiveError
-from telling_folder import forget, telling_folder
+from stores.telling_folder import forget, telling_folder
 
 _SIZE, _PAGE = 40_000, os.sysconf("SC_PAGE_SIZE")
 

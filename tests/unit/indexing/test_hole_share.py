@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.model.states import IndexDepth
 from damage.damaged_archives import LOG, Partition, build_works, list_works, options, small_segment
+from stores.memory_store import MemoryStore
 
 PARTITION = Partition.of(small_segment(0, epoch=0), small_segment(8, epoch=1), small_segment(16, epoch=2))
 

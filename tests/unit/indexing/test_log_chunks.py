@@ -11,7 +11,6 @@ import pytest
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.formats.kafka.offset_index import read_offset_index, write_offset_index
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.index.segment_index import SegmentIndexer
@@ -22,6 +21,7 @@ from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from damage.damaged_archives import LIMITS, LOG, Partition, Row, build_works, list_works
 from drawn_examples import sampled
+from stores.memory_store import MemoryStore
 
 WINDOW_BYTES = 700
 MIXED = (Codec.LZ4, Codec.ZSTD, Codec.NONE, Codec.GZIP, Codec.SNAPPY_RAW)

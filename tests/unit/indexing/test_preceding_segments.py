@@ -12,11 +12,11 @@ from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.layouts.layout import ArchiveLayout, PartitionDirectory
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.layouts.paced_layout import PacedLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.archive.stores.object_store import Level
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.builds.preceding_segments import FARTHEST, EarlierSegments
 from coldlog.tiering.read_pace import ReadPace
+from stores.memory_store import MemoryStore
 
 TOPIC_ID = "A" * 22
 LAYOUTS: dict[str, tuple[str, Callable[[MemoryStore], ArchiveLayout]]] = {

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import Reason
 from coldlog.model.states import IndexDepth
 from damage.damaged_archives import LOG, Built, Partition, build, build_works, list_works, options, small_segment
+from stores.memory_store import MemoryStore
 
 WHOLE = Partition.of(small_segment(0, epoch=0), small_segment(8, epoch=1), small_segment(16, epoch=2))
 SALVAGE = options(IndexDepth.RECORD, is_salvaging=True)

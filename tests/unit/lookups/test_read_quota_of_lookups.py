@@ -12,7 +12,7 @@ from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.tiering.process_pace import ProcessPace
-from noting_store import take_notes
+from stores.noting_store import take_notes
 from virtual_clock import VirtualClock
 from worlds.sidecar_world import EPOCH_MS, LIMITS, rising, sidecar_world
 

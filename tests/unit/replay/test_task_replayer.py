@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coldlog.errors import RetriableError, UsageError
 from coldlog.model.fetch import FetchErrorCode, FetchFailure
-from coldlog.replay.order import Head, TopicPartition, iter_merged
+from coldlog.replay.order import Head, TopicPartition
 from coldlog.replay.task_replayer import (
     ReplayedRecord,
     ReplayedTo,
@@ -22,6 +22,7 @@ from coldlog.replay.task_replayer import (
     RetriableReplayError,
     TaskReplayer,
 )
+from contents.merged_logs import iter_merged
 from drawn_examples import examples
 from virtual_clock import VirtualClock
 from worlds.growing_archive import GrowingArchive, Uploaded

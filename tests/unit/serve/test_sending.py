@@ -23,7 +23,7 @@ from coldlog.serve.answer_writer import Piece
 from coldlog.serve.threads import Threads
 from coldlog.serve.wire import Wire
 from servers.certificates import write_certificate
-from telling_folder import telling_folder
+from stores.telling_folder import telling_folder
 
 CONTENT = random.Random(3).randbytes(3 << 20)
 _LONG_S = 3600.0

@@ -156,16 +156,12 @@ def announced_segments(warehouse: Warehouse) -> DataFrame:
     )
 
 
-def deleted_partitions(warehouse: Warehouse) -> DataFrame:
+def _deleted_partitions(events: DataFrame) -> DataFrame:
     """Return one row per partition that deletion events name.
 
     A row has `delete_state` (NULL: no event was valid), the events that `finished` the deletion, and
     `dropped_event_count`.
     """
-    return _deleted_partitions(_events(warehouse))
-
-
-def _deleted_partitions(events: DataFrame) -> DataFrame:
     deletions = events.where(F.col("event_kind") == PARTITION_DELETE)
     grouped = deletions.groupBy(*_PARTITION_KEY).agg(F.sort_array(F.collect_list(_event())).alias("events"))
     folded = grouped.select(*_PARTITION_KEY, F.expr(_FOLD_PARTITION).alias("known"))

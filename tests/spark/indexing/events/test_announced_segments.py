@@ -19,7 +19,12 @@ from builders.metadata_cache import (
 from coldlog.formats.kafka.remote_log.remote_log_events import Event
 from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
 from coldlog.indexing.events.announced_here import EVENT_COLUMNS, announced_here
-from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, announced_segments, deleted_partitions
+from coldlog.indexing.events.announced_segments import (
+    ANNOUNCED_COLUMNS,
+    _deleted_partitions,
+    _events,
+    announced_segments,
+)
 from coldlog.indexing.events.event_rows import event_row
 from coldlog.indexing.events.positions import read_limited_events
 from coldlog.model.states import RemoteLogSegmentState
@@ -114,7 +119,7 @@ def test_fold_equals_kafkas_cache_and_bridges_missing_events(spark: SparkSession
     assert {key[:2] for key in folded} == {(row["topic"], row["partition"]) for row in some}
     assert len(folded) == len(some)
 
-    deletes = {row["partition"]: row for row in deleted_partitions(warehouse).toArrow().to_pylist()}
+    deletes = {row["partition"]: row for row in _deleted_partitions(_events(warehouse)).toArrow().to_pylist()}
     named = {number: cache for number, cache in enumerate(caches) if cache.is_deletion_named}
     assert deletes.keys() == named.keys()
     for number, cache in named.items():

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import noting_store
 from builders.archive_writer import ARCHIVE_FOLDER, TopicPartition, WrittenSegment, write_archive
 from builders.segment_builder import Batch, Record, Segment, abort_marker
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
@@ -28,7 +27,7 @@ from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from counts.spark_work import counting_work
 from damage.cut_runs import copies_behind_each_write, copies_in_order
-from noting_store import NotingStore, count_requests, take_notes
+from stores.noting_store import NotingStore, count_requests, take_notes
 from worlds.golden_warehouse import run_pipeline
 
 GROWING, OTHER = TopicPartition(topic="orders", partition=0), TopicPartition(topic="orders", partition=1)
@@ -83,7 +82,6 @@ def _segment(start: int) -> Segment:
 
 @pytest.fixture(scope="module")
 def growth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Growth:
-    spark.sparkContext.addPyFile(noting_store.__file__)
     folder = tmp_path_factory.mktemp("growth")
     archive, location, notes = folder / "archive", folder / "warehouse", folder / "notes"
     store = NotingStore(root=str(archive / ARCHIVE_FOLDER), uri=str(archive), notes=str(notes))

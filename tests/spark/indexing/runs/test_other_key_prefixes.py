@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 
 from coldlog.archive.layouts.aiven_layout import AivenLayout
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.indexing.scan.other_key_prefixes import count_other_prefixes, find_other_key_prefixes
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.warehouse import Warehouse
+from stores.memory_store import MemoryStore
 
 
 def noted(prefix: str) -> bytes:

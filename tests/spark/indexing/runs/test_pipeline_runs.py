@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from both_ways import BothWays, rows_after_kills
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
-from coldlog.archive.layouts.faulty_layout import FaultyLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.indexing.builds import build, build_work
@@ -39,6 +38,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import read_log_start_offsets
 from contents.table_contents import rows_in, table_contents
 from damage.cut_runs import copies_behind, copies_behind_each_write, copies_in_order
+from stores.faulty_layout import FaultyLayout
 from worlds.golden_warehouse import build_settings, run_pipeline
 
 LAYOUT = "local_tiered_storage"

@@ -7,7 +7,6 @@ import pytest
 
 from builders.segment_builder import Batch, Record, build_batch
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
-from coldlog.archive.stores.memory_store import MemoryStore
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.questions import Answers
@@ -15,6 +14,7 @@ from coldlog.lookups.search.archive_search import BatchQuestion
 from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.lookups.served_index import FoundBatch
 from coldlog.model.list_offsets import ErrorCode
+from stores.memory_store import MemoryStore
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 LOG = "orders-0-AAAAAAAAAAAAAAAAAAAAAA/00000000000000000000-BBBBBBBBBBBBBBBBBBBBBA.log"

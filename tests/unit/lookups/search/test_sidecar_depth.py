@@ -20,7 +20,7 @@ from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from drawn_examples import examples
-from noting_store import count_requests, take_notes
+from stores.noting_store import count_requests, take_notes
 from worlds.sidecar_world import EPOCH_MS, SidecarWorld, batch, rising, sidecar_world
 
 NOT_FOUND = (int(ErrorCode.LOCAL_REQUIRED), -1)

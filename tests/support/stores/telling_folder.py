@@ -1,4 +1,4 @@
-"""telling_folder: find a folder whose file system tells what is in memory."""
+"""Find a folder whose file system tells what is in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coldlog.archive.stores.without_waiting import (
     waits_for_a_disk_only,
 )
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Simulate a store that does not answer or hangs, for tests.
+"""Simulate a store that does not answer or hangs.
 
 Tests send this layout to tasks. Reading the logs of the named segments fails for now, or never returns.
 """

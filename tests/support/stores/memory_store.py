@@ -1,6 +1,6 @@
 """Keep an archive in memory and record its reads.
 
-For tests, and to count the reads of a lookup: `reads` lists every requested range, in order. Results and errors are
+`reads` lists every requested range, in order. Results and errors are
 those of the local store. A directory exists if an object's name contains it.
 """
 

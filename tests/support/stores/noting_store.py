@@ -1,7 +1,6 @@
-"""noting_store: which objects do the tasks of a run open, and which bytes of them do they read?
+"""Note which objects the tasks of a run open, and which bytes of them they read.
 
-A store of local files, whose reads and listings leave a line each in a file that all processes append to. Tasks import
-it by its name, so that a test sends this file to them (`SparkContext.addPyFile`).
+A store of local files. Each read or listing adds a line to a file that all processes share.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Stores and file systems that tests watch, or that fail."""
