@@ -69,7 +69,7 @@ def spark(spark_settings: Settings) -> Iterator[SparkSession]:
     from coldlog.launch.session import spark_session
     from coldlog.lookups.functions import register_functions
     from coldlog.tables.delta.warehouse import Warehouse
-    from worlds.empty_tables import copying_empty_tables
+    from tables.empty_tables import copying_empty_tables
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MASTER", "local[2]")

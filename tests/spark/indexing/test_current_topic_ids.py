@@ -12,7 +12,7 @@ from coldlog.indexing.publish.planned_rows import plan_all_partitions
 from coldlog.indexing.scan.log_starts import _current_topic_ids
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segments import SEGMENTS
-from worlds.scattered_tables import write
+from tables.scattered_tables import write
 
 _SCHEMA = pa.schema([field.with_nullable(True) for field in SEGMENTS.arrow_schema])
 _TIMES = ("copy_started_ms", "event_timestamp_ms", "log_modified_ms")

@@ -24,7 +24,7 @@ from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.catalog import INDEX_TABLES
 from planning import as_large_tables
 from stores.noting_store import NotingStore
-from worlds.work_rows import works_of
+from tables.work_rows import works_of
 
 WINDOW_BYTES = 256 << 10
 OPTIONS = BuildOptions(

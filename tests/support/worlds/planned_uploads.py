@@ -27,8 +27,8 @@ from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
+from tables.scattered_tables import write_file
 from worlds.replicas import Upload
-from worlds.scattered_tables import write_file
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 ORDERS = TopicPartition(topic="orders", partition=0)

@@ -29,7 +29,7 @@ from coldlog.tables.definitions.catalog import INDEX_TABLES
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from stores.noting_store import NotingStore
-from worlds.scattered_tables import Row, write
+from tables.scattered_tables import Row, write
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 26, max_decompressed_bytes=1 << 26)
 EPOCH_MS = 1_767_607_200_000

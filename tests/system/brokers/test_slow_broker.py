@@ -23,8 +23,8 @@ from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from servers.slow_broker import OFFSET, REQUEST_TIMED_OUT, TOPIC_ID, SlowBroker, running_broker
-from worlds.empty_index import asked, empty_index
-from worlds.scattered_tables import write
+from tables.empty_index import asked, empty_index
+from tables.scattered_tables import write
 
 pytestmark = pytest.mark.usefixtures("kafka_leftovers")
 TIMEOUT_MS = 3_000

@@ -19,7 +19,7 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.timed_answers import answer_until
 from coldlog.model.list_offsets import ErrorCode
-from worlds.empty_index import asked, empty_index
+from tables.empty_index import asked, empty_index
 
 _READS_AN_ARCHIVE = """
 import os, sys, time
@@ -29,7 +29,7 @@ from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.served_index import list_warehouse_files
 from coldlog.lookups.timed_answers import answer_until
-from worlds.empty_index import asked
+from tables.empty_index import asked
 
 DECODER = "coldlog.formats.kafka.record_batch", "coldlog.index.stairs"
 

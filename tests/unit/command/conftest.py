@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worlds.small_warehouse import write_small_warehouse
+from tables.small_warehouse import write_small_warehouse
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.indexing.builds.build_plan import SegmentWork, WorkTable, plan_commits, plan_tasks
-from worlds.work_rows import work_rows
+from tables.work_rows import work_rows
 
 MIB = 1 << 20
 OPENING_BYTES = MIB

@@ -8,7 +8,7 @@ import pytest
 
 from coldlog.launch.driver_jvm import has_large_tables
 from coldlog.runtime.settings_sources import load_settings
-from worlds.small_warehouse import write_small_warehouse
+from tables.small_warehouse import write_small_warehouse
 
 MANY = 17 << 20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coldlog.runtime.installation import COMMAND, ROOT
-from worlds.small_warehouse import write_readable_warehouse, write_small_warehouse
+from tables.small_warehouse import write_readable_warehouse, write_small_warehouse
 
 
 def _refused(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

@@ -17,7 +17,7 @@ from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from worlds.scattered_tables import Row, write, write_file
+from tables.scattered_tables import Row, write, write_file
 
 _SEGMENTS, _LENGTH, _STEP, _STABLE = 4, 100, 5, 250
 _END = _SEGMENTS * _LENGTH

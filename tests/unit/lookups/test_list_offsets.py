@@ -17,7 +17,7 @@ from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import LOCAL_ONLY, METADATA, REMOTE_THEN_LOCAL, Answers, Indices, PartitionQuestions
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode
-from worlds.empty_index import asked, empty_index
+from tables.empty_index import asked, empty_index
 
 LIMITS = DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
 LATEST, EARLIEST, LATEST_TIERED, PENDING = -1, -2, -5, -6

@@ -36,8 +36,8 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
+from tables.scattered_tables import write
 from unit.lookups.test_reported_damage import damaged_world, report
-from worlds.scattered_tables import write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld
 
 _READ_BY_LOOKUPS = (IndexDepth.SIDECAR, IndexDepth.BATCH)

@@ -21,7 +21,7 @@ from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
-from worlds.scattered_tables import Row, write
+from tables.scattered_tables import Row, write
 
 DEPTHS = (IndexDepth.RECORD, IndexDepth.BATCH, IndexDepth.RECORD, IndexDepth.BATCH)
 STEP, LENGTH = 5, 100

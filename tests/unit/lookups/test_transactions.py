@@ -21,7 +21,7 @@ from coldlog.tables.definitions.index.txn_segments import TXN_SEGMENTS
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from worlds.scattered_tables import Row, write
+from tables.scattered_tables import Row, write
 
 PLACE: Row = {"topic": "orders", "partition": 3, "topic_id": "now"}
 LENGTH = 100

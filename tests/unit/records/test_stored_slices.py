@@ -20,7 +20,7 @@ from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.fetch.stored_slices import CheckedRanges
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from worlds.scattered_tables import write
+from tables.scattered_tables import write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_world
 
 COUNT, VALUE_BYTES = 12, 60_000

@@ -42,7 +42,7 @@ from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
 from stores.telling_folder import forget, telling_folder
-from worlds.scattered_tables import write
+from tables.scattered_tables import write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
 
 SECOND = 10

@@ -24,7 +24,7 @@ from coldlog.records.fetch.slices import LogSlice
 from coldlog.serve.archive_view import ArchiveView, OffsetQuestion
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from worlds.scattered_tables import Row, write
+from tables.scattered_tables import Row, write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
 
 FIRST, END = 50, 60

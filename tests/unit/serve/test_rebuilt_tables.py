@@ -24,7 +24,7 @@ from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
-from worlds.scattered_tables import write, write_file
+from tables.scattered_tables import write, write_file
 from worlds.sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
 
 COUNT, LATER_MS = 10, 500

@@ -26,7 +26,7 @@ from coldlog.tables.delta.manifest import (
     read_manifest,
     write_manifest,
 )
-from worlds.scattered_tables import write_file
+from tables.scattered_tables import write_file
 
 _READ: list[str] = []
 

@@ -21,7 +21,7 @@ from coldlog.records.fetch.slices import LogSlice
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from drawn_examples import examples
 from stores.noting_store import count_requests, take_notes
-from worlds.scattered_tables import write
+from tables.scattered_tables import write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, rising, sidecar_world
 
 

@@ -1,4 +1,4 @@
-"""scattered_tables: write tables without Spark, with their rows in several files and in any order."""
+"""Write tables without Spark, with their rows in several files and in any order."""
 
 from __future__ import annotations
 
