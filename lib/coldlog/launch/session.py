@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from coldlog.errors import RetriableError, UsageError
 from coldlog.launch.java_names import keep_names
-from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, process_environment, spark_options
+from coldlog.launch.spark_options import LAUNCH_OPTIONS, executor_python, master_of, process_environment, spark_options
 from coldlog.records.source.datasource import register_source
 from coldlog.records.source.options import source_defaults
 from coldlog.runtime.installation import CONF, class_directory
@@ -51,8 +51,9 @@ def late_options(
         return None
     if settings.warehouse.uri is None or not is_same_for_spark(settings.warehouse.uri, settings):
         return None
-    options = spark_options(settings, environment, places=places, has_rows_in_spark=has_rows_in_spark)
-    return options if options["spark.master"].split("[")[0] == "local" else None
+    if master_of(settings, environment).split("[")[0] != "local":
+        return None
+    return spark_options(settings, environment, places=places, has_rows_in_spark=has_rows_in_spark)
 
 
 def spark_session(
@@ -78,7 +79,7 @@ def spark_session(
         }
     else:
         # Before the options, because these may have to pack the packages first.
-        require_master(os.environ.get("MASTER") or settings.spark.get("spark.master", ""))
+        require_master(master_of(settings, os.environ))
         options = spark_options(settings, os.environ, places=places, has_rows_in_spark=has_rows_in_spark)
         master = options["spark.master"]
         if master.split("[")[0] == "local" and "spark.jars" not in settings.spark:

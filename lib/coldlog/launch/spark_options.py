@@ -77,7 +77,7 @@ def spark_options(
     `places` are the paths and URIs that the session reads or writes beside the warehouse.
     `has_rows_in_spark`: see `driver_jvm_options`. `jar_directory`: the folder of the jars, if it is not the default.
     """
-    options = {"spark.master": "local[*]", **REQUIRED_OPTIONS}
+    options = dict(REQUIRED_OPTIONS)
     if settings.warehouse.uri is not None:
         require_conditional_puts(settings.warehouse.uri)
         options["spark.sql.warehouse.dir"] = spark_uri(settings.warehouse.uri)
@@ -86,8 +86,7 @@ def spark_options(
         options.update(s3a_options())
     refuse_secrets(settings.spark)
     options.update(settings.spark)
-    if master := environment.get("MASTER"):
-        options["spark.master"] = master
+    options["spark.master"] = master_of(settings, environment)
     memory = environment.get("SPARK_DRIVER_MEMORY")
     if memory and settings.origin("spark.driver.memory") != "--set":
         options["spark.driver.memory"] = memory
@@ -106,6 +105,11 @@ def spark_options(
         if found := [*([str(own)] if (own := own_jar()) else []), *resolved]:
             options["spark.jars"] = ",".join(found)
     return options
+
+
+def master_of(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Return the master of a session with these settings."""
+    return environment.get("MASTER") or settings.spark.get("spark.master", "local[*]")
 
 
 def require_conditional_puts(warehouse_uri: str) -> None:
