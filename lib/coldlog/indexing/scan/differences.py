@@ -25,7 +25,10 @@ WRITTEN_COLUMNS = (
 )  # fmt: skip
 COMPARED_COLUMNS = tuple(name for name in WRITTEN_COLUMNS if name != "log_modified_ms")
 """What makes a segment `changed`, unless the layout is a mirror."""
-STORED_COLUMNS = (*SEGMENTS.key, *WRITTEN_COLUMNS, "topic_id", "build_number", "damaged_files")
+UPDATED_COLUMNS = (*WRITTEN_COLUMNS, "index_depth")
+"""What is written of a segment that has changed. Its index depth is NULL from when its index is no longer of its
+objects until it is indexed again."""
+STORED_COLUMNS = (*SEGMENTS.key, *UPDATED_COLUMNS, "topic_id", "build_number", "damaged_files")
 """What a comparison needs of `segments`."""
 FROM_LISTING, FROM_EVENTS = "listing", "events"
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
@@ -87,7 +90,7 @@ class ComparedInTasks:
             self._warehouse.append(SEGMENTS, rows, count=new)
         if other_count:
             others = self._differences.where(F.col("change") != "new")
-            self._warehouse.merge(SEGMENTS, others, update=WRITTEN_COLUMNS, count=other_count)
+            self._warehouse.merge(SEGMENTS, others, update=UPDATED_COLUMNS, count=other_count)
 
     def write_unrecognized(self, beside: Sequence[UnrecognizedObject]) -> int:
         """Update `unrecognized_objects` to what is listed and to what is `beside` the directories; count the rows."""
@@ -165,15 +168,15 @@ def expected_segments(listed: DataFrame, announced: DataFrame, lost: dict[int, l
     )
 
 
-_OF_BUILDS = ("topic_id", "build_number", "damaged_files")
+_OF_BUILDS = ("topic_id", "build_number", "index_depth", "damaged_files")
 
 
 def differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> DataFrame:
-    """Return the written columns of segments that are `new`, `changed` or `gone`.
+    """Return the updated columns of segments that are `new`, `changed` or `gone`.
 
     If only the modification time of a log changed, this counts in a mirror, where a file can be replaced by one of the
     same size, and for a segment in quarantine or with damaged files, which may have been restored. A segment that was
-    gone and is back unchanged is still indexed.
+    gone and is back unchanged is still indexed, if its index is of these objects.
     """
     before = stored.select(
         *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, *_OF_BUILDS))
@@ -190,13 +193,13 @@ def differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> D
         .when(wanted["index_status"] == IndexStatus.GONE.value, "gone")
         .otherwise("changed")
     )
-    columns = [wanted[name].alias(name) for name in WRITTEN_COLUMNS]
+    columns = [wanted[name].alias(name) for name in UPDATED_COLUMNS]
     topic_id = F.coalesce("topic_id", "stored_topic_id").alias("topic_id")
     return both.select(*SEGMENTS.key, topic_id, change.alias("change"), *columns).where(F.col("change").isNotNull())
 
 
 def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
-    """Return the new values of the written columns; a segment neither listed nor announced is gone."""
+    """Return the new values of the updated columns; a segment neither listed nor announced is gone."""
     stored = {name: F.col(f"stored_{name}") for name in WRITTEN_COLUMNS}
     is_expected, is_listed = F.col("is_expected").isNotNull(), F.coalesce("is_listed", F.lit(False))
     wanted = {name: F.when(is_expected, F.col(name)).otherwise(stored[name]) for name in WRITTEN_COLUMNS}
@@ -213,17 +216,20 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
     wanted["txn_index_empty"] = F.when(is_built, stored["txn_index_empty"]).otherwise(wanted["txn_index_empty"])
     is_bad = (stored["index_status"] == IndexStatus.QUARANTINED.value) | F.col("stored_damaged_files").isNotNull()
     may_be_another = F.lit(is_mirror) | is_bad
-    is_restored = may_be_another & ~F.col("log_modified_ms").eqNullSafe(stored["log_modified_ms"])
-    is_usable = F.col("index_status") == IndexStatus.PENDING.value
-    is_untouched = is_usable & F.col("objects").eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))
+    is_restored = may_be_another & ~wanted["log_modified_ms"].eqNullSafe(stored["log_modified_ms"])
+    is_same = wanted["objects"].eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))
+    is_untouched = (F.col("index_status") == IndexStatus.PENDING.value) & is_same
     known = (IndexStatus.INDEXED.value, IndexStatus.QUARANTINED.value)
-    is_back = ~stored["index_status"].isin(*known, IndexStatus.PENDING.value) & F.col("stored_build_number").isNotNull()
+    is_back = ~stored["index_status"].isin(*known, IndexStatus.PENDING.value) & F.col("stored_index_depth").isNotNull()
     wanted["index_status"] = (
         F.when(~is_expected, IndexStatus.GONE.value)
         .when(is_untouched & stored["index_status"].isin(*known), stored["index_status"])
         .when(is_untouched & is_back, IndexStatus.INDEXED.value)
         .otherwise(F.col("index_status"))
     )
+    is_to_read = wanted["index_status"] == IndexStatus.PENDING.value
+    was_to_read = stored["index_status"].isin(IndexStatus.PENDING.value, IndexStatus.QUARANTINED.value)
+    wanted["index_depth"] = F.when(is_same & ~is_to_read & ~was_to_read, F.col("stored_index_depth"))
     deleted = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
     wanted["state"] = F.when(is_expected, F.col("state")).otherwise(deleted)
     return wanted

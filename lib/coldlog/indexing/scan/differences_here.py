@@ -23,6 +23,7 @@ from coldlog.indexing.scan.differences import (
     FROM_LISTING,
     INDEX_KINDS,
     STORED_COLUMNS,
+    UPDATED_COLUMNS,
     WRITTEN_COLUMNS,
     unrecognized_row,
     write_unrecognized,
@@ -40,6 +41,7 @@ from coldlog.tables.delta.warehouse import Warehouse
 _MOST_ROWS = 30_000
 """So many segments are compared one by one in this process."""
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
+_TO_READ = (IndexStatus.PENDING.value, IndexStatus.QUARANTINED.value)
 _NOT_ANNOUNCED: Row = dict.fromkeys(ANNOUNCED_COLUMNS)
 
 
@@ -130,7 +132,7 @@ class ComparedHere:
         if new:
             self._warehouse.append(SEGMENTS, [{name: row.get(name) for name in SEGMENTS.column_names} for row in new])
         if others:
-            self._warehouse.merge(SEGMENTS, others, update=WRITTEN_COLUMNS)
+            self._warehouse.merge(SEGMENTS, others, update=UPDATED_COLUMNS)
 
     def write_unrecognized(self, beside: Sequence[UnrecognizedObject]) -> int:
         """Update `unrecognized_objects` to what is listed and to what is `beside` the directories; count the rows."""
@@ -251,7 +253,7 @@ def _difference(expected: Row | None, stored: Row | None, *, is_mirror: bool) ->
 
 
 def _wanted(expected: Row | None, stored: Row | None, *, is_mirror: bool) -> Row:
-    """Return the new values of the written columns, as `differences` does."""
+    """Return the new values of the updated columns, as `differences` does."""
     before: Mapping[str, Any] = dict.fromkeys(STORED_COLUMNS) if stored is None else stored
     wanted = {name: (before if expected is None else expected)[name] for name in WRITTEN_COLUMNS}
     is_listed = expected is not None and expected["is_listed"]
@@ -266,22 +268,30 @@ def _wanted(expected: Row | None, stored: Row | None, *, is_mirror: bool) -> Row
     wanted["is_listed"] = is_listed
     if before["build_number"] is not None:
         wanted["txn_index_empty"] = before["txn_index_empty"]
+    is_same = wanted["objects"] == before["objects"] and not _is_restored(wanted, before, is_mirror=is_mirror)
     if expected is None:
-        return wanted | {"index_status": IndexStatus.GONE.value, "state": _DELETED}
-    wanted["index_status"] = _status(expected, before, is_mirror=is_mirror)
+        wanted |= {"index_status": IndexStatus.GONE.value, "state": _DELETED}
+    else:
+        wanted["index_status"] = _status(expected["index_status"], before, is_same=is_same)
+    is_read = wanted["index_status"] != IndexStatus.PENDING.value and before["index_status"] not in _TO_READ
+    wanted["index_depth"] = before["index_depth"] if is_same and is_read else None
     return wanted
 
 
-def _status(expected: Row, before: Mapping[str, Any], *, is_mirror: bool) -> str:
-    status: str = expected["index_status"]
+def _is_restored(wanted: Row, before: Mapping[str, Any], *, is_mirror: bool) -> bool:
+    """Whether the log may be another one of the same size."""
     is_bad = before["index_status"] == IndexStatus.QUARANTINED.value or before["damaged_files"] is not None
-    is_restored = (is_mirror or is_bad) and expected["log_modified_ms"] != before["log_modified_ms"]
-    if status != IndexStatus.PENDING.value or expected["objects"] != before["objects"] or is_restored:
+    return (is_mirror or is_bad) and wanted["log_modified_ms"] != before["log_modified_ms"]
+
+
+def _status(status: str, before: Mapping[str, Any], *, is_same: bool) -> str:
+    """Return the index status of a segment from that of the listing and events, and the stored one."""
+    if status != IndexStatus.PENDING.value or not is_same:
         return status
     known: str | None = before["index_status"]
     if known in (IndexStatus.INDEXED.value, IndexStatus.QUARANTINED.value):
         return known
-    is_back = known not in (None, IndexStatus.PENDING.value) and before["build_number"] is not None
+    is_back = known not in (None, IndexStatus.PENDING.value) and before["index_depth"] is not None
     return IndexStatus.INDEXED.value if is_back else status
 
 

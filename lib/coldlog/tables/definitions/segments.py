@@ -105,7 +105,11 @@ SEGMENTS = TableDefinition(
             required=True,
             comment="pending, indexed, quarantined, incomplete, gone, orphan (no event announced it)",
         ),
-        Column(name="index_depth", type="STRING", comment="Depth of its index: record, batch or sidecar"),
+        Column(
+            name="index_depth",
+            type="STRING",
+            comment="Depth of its index: record, batch or sidecar; NULL: it has no index of its present objects",
+        ),
         Column(
             name="build_number",
             type="BIGINT",

@@ -96,6 +96,7 @@ def _stored(
         "txn_index_empty": random.choice((None, None, True)),
         **{name: announced[name] if is_announced else None for name in ANNOUNCED_COLUMNS},
         "build_number": random.choice((None, 3)),
+        "index_depth": random.choice((None, "record", "record")),
         "damaged_files": random.choice((None, None, ["damage"])),
     }
 
