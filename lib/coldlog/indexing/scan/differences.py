@@ -32,6 +32,10 @@ STORED_COLUMNS = (*SEGMENTS.key, *UPDATED_COLUMNS, "topic_id", "build_number", "
 """What a comparison needs of `segments`."""
 FROM_LISTING, FROM_EVENTS = "listing", "events"
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name
+ANNOUNCED_TO_BUILDS = (
+    "announced_size_bytes", "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs"
+)  # fmt: skip
+"""What a build compares with the log."""
 INDEX_KINDS = (SegmentFileKind.OFFSET_INDEX.value, SegmentFileKind.TIME_INDEX.value)
 """The log says all that these do."""
 
@@ -177,6 +181,9 @@ def differences(expected: DataFrame, stored: DataFrame, *, is_mirror: bool) -> D
     If only the modification time of a log changed, this counts in a mirror, where a file can be replaced by one of the
     same size, and for a segment in quarantine or with damaged files, which may have been restored. A segment that was
     gone and is back unchanged is still indexed, if its index is of these objects.
+
+    A segment that was read before its events is read again if they announce a log of another size, and if it is in
+    quarantine or has damaged files: they may tell that its log is whole, or where it ended.
     """
     before = stored.select(
         *SEGMENTS.key, *(F.col(name).alias(f"stored_{name}") for name in (*WRITTEN_COLUMNS, *_OF_BUILDS))
@@ -218,6 +225,7 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
     may_be_another = F.lit(is_mirror) | is_bad
     is_restored = may_be_another & ~wanted["log_modified_ms"].eqNullSafe(stored["log_modified_ms"])
     is_same = wanted["objects"].eqNullSafe(stored["objects"]) & ~F.coalesce(is_restored, F.lit(False))
+    is_same = is_same & ~F.coalesce(_is_told_otherwise(wanted, stored, is_bad), F.lit(False))
     is_untouched = (F.col("index_status") == IndexStatus.PENDING.value) & is_same
     known = (IndexStatus.INDEXED.value, IndexStatus.QUARANTINED.value)
     is_back = ~stored["index_status"].isin(*known, IndexStatus.PENDING.value) & F.col("stored_index_depth").isNotNull()
@@ -233,6 +241,14 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
     deleted = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED.name
     wanted["state"] = F.when(is_expected, F.col("state")).otherwise(deleted)
     return wanted
+
+
+def _is_told_otherwise(wanted: dict[str, Column], stored: dict[str, Column], is_bad: Column) -> Column:
+    """Whether new events say what a build must know that reads the segment."""
+    is_told = F.lit(False)
+    for name in ANNOUNCED_TO_BUILDS:
+        is_told = is_told | ~wanted[name].eqNullSafe(stored[name])
+    return is_told & (is_bad | (wanted["announced_size_bytes"] != wanted["size_bytes"]))
 
 
 def without_unknown(found: DataFrame, unlisted: DataFrame) -> DataFrame:

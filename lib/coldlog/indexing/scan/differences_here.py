@@ -17,6 +17,7 @@ from coldlog.indexing.events.announced_here import EVENT_COLUMNS, SegmentKey, an
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
 from coldlog.indexing.events.positions import read_limited_events
 from coldlog.indexing.scan.differences import (
+    ANNOUNCED_TO_BUILDS,
     COMPARED_COLUMNS,
     FINISHED,
     FROM_EVENTS,
@@ -268,7 +269,11 @@ def _wanted(expected: Row | None, stored: Row | None, *, is_mirror: bool) -> Row
     wanted["is_listed"] = is_listed
     if before["build_number"] is not None:
         wanted["txn_index_empty"] = before["txn_index_empty"]
-    is_same = wanted["objects"] == before["objects"] and not _is_restored(wanted, before, is_mirror=is_mirror)
+    is_same = (
+        wanted["objects"] == before["objects"]
+        and not _is_restored(wanted, before, is_mirror=is_mirror)
+        and not _is_told_otherwise(wanted, before)
+    )
     if expected is None:
         wanted |= {"index_status": IndexStatus.GONE.value, "state": _DELETED}
     else:
@@ -280,8 +285,20 @@ def _wanted(expected: Row | None, stored: Row | None, *, is_mirror: bool) -> Row
 
 def _is_restored(wanted: Row, before: Mapping[str, Any], *, is_mirror: bool) -> bool:
     """Whether the log may be another one of the same size."""
-    is_bad = before["index_status"] == IndexStatus.QUARANTINED.value or before["damaged_files"] is not None
-    return (is_mirror or is_bad) and wanted["log_modified_ms"] != before["log_modified_ms"]
+    return (is_mirror or _is_bad(before)) and wanted["log_modified_ms"] != before["log_modified_ms"]
+
+
+def _is_told_otherwise(wanted: Row, before: Mapping[str, Any]) -> bool:
+    """Whether new events say what a build must know that reads the segment."""
+    if all(wanted[name] == before[name] for name in ANNOUNCED_TO_BUILDS):
+        return False
+    sizes = wanted["announced_size_bytes"], wanted["size_bytes"]
+    return _is_bad(before) or (None not in sizes and sizes[0] != sizes[1])
+
+
+def _is_bad(before: Mapping[str, Any]) -> bool:
+    """Whether a build found the segment damaged."""
+    return before["index_status"] == IndexStatus.QUARANTINED.value or before["damaged_files"] is not None
 
 
 def _status(status: str, before: Mapping[str, Any], *, is_same: bool) -> str:

@@ -1,4 +1,4 @@
-"""Test that a segment answers only from an index of its present objects, however it went and came back."""
+"""Test that a segment answers only from an index of its present objects and events, however these came and went."""
 
 from __future__ import annotations
 
@@ -107,3 +107,29 @@ def test_an_index_of_other_objects_does_not_answer(is_mirror: bool) -> None:
                 assert segment.log not in segment.damaged, seed
     assert builds > 500
     assert returned > 200, "what comes back unchanged is not indexed again"
+
+
+@pytest.mark.parametrize(
+    ("told", "before", "status"),
+    [
+        ({"announced_size_bytes": 10}, {}, "indexed"),
+        ({"announced_size_bytes": 11}, {}, "pending"),
+        ({"announced_size_bytes": None}, {}, "indexed"),
+        ({"announced_size_bytes": 11}, {"announced_size_bytes": 11}, "indexed"),
+        ({"announced_end_offset": 7}, {"index_status": "quarantined"}, "pending"),
+        ({"announced_end_offset": 7}, {"index_status": "quarantined", "announced_end_offset": 7}, "quarantined"),
+        ({"announced_leader_epochs": []}, {"damaged_files": ["x"]}, "pending"),
+        ({"broker_id": 1}, {"damaged_files": ["x"]}, "indexed"),
+    ],
+)
+def test_a_segment_that_was_read_before_its_events_is_read_again_if_they_may_tell_more(
+    told: Row, before: Row, status: str
+) -> None:
+    segment = _Segment(Random(1), is_mirror=False)
+    segment.scan()
+    segment.build()
+    stored = {name: (segment.row | before).get(name) for name in STORED_COLUMNS}
+    announced: Row = dict.fromkeys(ANNOUNCED_COLUMNS) | {"announced_start_offset": 0} | told
+    events = {_PLACE: announced | {"announced_state": "COPY_SEGMENT_FINISHED"}}
+    (found,) = differences_here([segment._listed()], events, [stored], is_mirror=False)
+    assert found["index_status"] == status
