@@ -41,11 +41,12 @@ def test_every_run_lists_what_has_no_time_or_no_period_or_a_time_to_come(listed_
     assert is_due("orders-0", listed_ms, _NOW_MS, hours)
 
 
-def _segments(*rows: tuple[str, str, str | None]) -> pa.Table:
+def _segments(*rows: tuple[str, str, str | None], state: str = "COPY_SEGMENT_FINISHED") -> pa.Table:
     return pa.table(
         {
             "topic": ["orders"] * len(rows),
             "partition": pa.array([0] * len(rows), pa.int32()),
+            "state": [state] * len(rows),
             "state_source": [row[0] for row in rows],
             "index_status": [row[1] for row in rows],
             "damaged_files": pa.array([row[2] for row in rows], pa.string()),
@@ -57,9 +58,7 @@ def _segments(*rows: tuple[str, str, str | None]) -> pa.Table:
     ("more", "is_event_driven"),
     [
         (("events", "indexed", None), True),
-        (("events", "gone", "log"), True),
         (("listing", "orphan", None), True),
-        (("listing", "gone", None), True),
         (("listing", "indexed", None), False),
         (("events", "indexed", "index"), False),
         (("events", "incomplete", None), False),
@@ -73,6 +72,20 @@ def test_a_partition_follows_events_if_nothing_else_can_change_it(
     sound, other = _segments(("events", "indexed", None)), _segments(more)
     expected = {("orders", 0)} if is_event_driven else set()
     assert event_driven([sound, other]) == event_driven([other, sound]) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "is_event_driven"),
+    [("DELETE_SEGMENT_FINISHED", True), ("DELETE_SEGMENT_STARTED", True), ("COPY_SEGMENT_FINISHED", False)],
+)
+def test_a_segment_that_was_copied_and_is_missing_may_still_come(state: str, is_event_driven: bool) -> None:
+    found = event_driven([_segments(("events", "indexed", None)), _segments(("events", "gone", "log"), state=state)])
+    assert found == ({("orders", 0)} if is_event_driven else set())
+
+
+def test_a_segment_that_no_event_named_does_not_come_back() -> None:
+    gone = _segments(("listing", "gone", None), state="DELETE_SEGMENT_FINISHED")
+    assert event_driven([_segments(("events", "indexed", None)), gone]) == {("orders", 0)}
 
 
 def test_a_partition_that_no_event_names_does_not_follow() -> None:

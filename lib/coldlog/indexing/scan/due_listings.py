@@ -1,8 +1,11 @@
 """Decide which partition directories a run must list although no event names them.
 
-A partition follows the metadata topic if its segments were announced, and none of them waits for a file or is damaged.
-New events name it when it changes. Without them, only a person or a program other than Kafka can have changed its
-directory. So it is listed when an event names it, and once in a period (`scan.full_listing_hours`).
+A partition follows the metadata topic if its segments were announced, and none of them waits for a file, is missing or
+is damaged. New events name it when it changes. Without them, only a person or a program other than Kafka can have
+changed its directory. So it is listed when an event names it, and once in a period (`scan.full_listing_hours`).
+
+A segment is missing if it was announced as copied and is not listed. It may still come: a replica of a bucket gets
+objects after their events.
 
 Each directory has its own time in the period, by the CRC of its name. So each of many runs lists some of them.
 """
@@ -15,9 +18,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.model.states import IndexStatus
+from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 
-EVENT_DRIVEN_COLUMNS = ("topic", "partition", "state_source", "index_status", "damaged_files")
+EVENT_DRIVEN_COLUMNS = ("topic", "partition", "state", "state_source", "index_status", "damaged_files")
 """What `event_driven` needs of `segments`."""
 _IN_WORK = (IndexStatus.PENDING.value, IndexStatus.INCOMPLETE.value, IndexStatus.QUARANTINED.value)
 _HOUR_MS = 3_600_000
@@ -39,7 +42,10 @@ def event_driven(segments: Iterable[pa.Table]) -> frozenset[tuple[str, int]]:
         is_announced = pc.equal(rows["state_source"], "events")
         is_served = pc.equal(rows["index_status"], IndexStatus.INDEXED.value)
         is_unsure = pc.or_(pc.invert(is_announced), pc.is_valid(rows["damaged_files"]))
-        is_changing = pc.or_(pc.is_in(rows["index_status"], pa.array(_IN_WORK)), pc.and_(is_served, is_unsure))
+        is_gone = pc.equal(rows["index_status"], IndexStatus.GONE.value)
+        is_missing = pc.and_(is_gone, pc.equal(rows["state"], RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name))
+        is_in_work = pc.or_(pc.is_in(rows["index_status"], pa.array(_IN_WORK)), is_missing)
+        is_changing = pc.or_(is_in_work, pc.and_(is_served, is_unsure))
         announced |= _partitions_of(rows.filter(is_announced))
         changing |= _partitions_of(rows.filter(is_changing))
     return frozenset(announced - changing)
