@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,24 @@ def test_new_leader_does_not_make_segments_look_changed() -> None:
     log = {f"a-0/{STEM}.log": b"x"}
     before, after = ({**log, "a-0/leader-epoch-checkpoint": text} for text in (b"0\n0\n", b"0\n1\n3 50\n"))
     assert segments_of(before) == segments_of(after)
+
+
+def test_a_new_checkpoint_makes_only_the_last_written_log_look_changed(tmp_path: Path) -> None:
+    """It tells where the log starts, and that changes while nobody writes: by DeleteRecords, and by retention."""
+    folder = tmp_path / "a-0"
+    folder.mkdir()
+    times = {}
+    for name, content in (("0", b"x"), ("1", b"x"), ("2", b"")):
+        (folder / f"{name:0>20}.log").write_bytes(content)
+    (folder / "leader-epoch-checkpoint").write_bytes(b"0\n1\n3 0\n")
+    for checkpoint_s in (1, 3):
+        for file in folder.iterdir():
+            at = 2 if file.suffix == ".log" else checkpoint_s
+            os.utime(file, (at, at))
+        layout = open_archive(str(tmp_path), "log_directories")
+        (directory,) = layout.list_partition_directories().directories
+        times[checkpoint_s] = [each.objects[0].modified_ms for each in layout.list_segments(directory).segments]
+    assert times == {1: [2_000, 2_000, 2_000], 3: [2_000, 3_000, 2_000]}
 
 
 def test_mirror_is_opened_with_its_settings_and_refused_elsewhere(tmp_path: Path) -> None:

@@ -28,18 +28,21 @@ the file exists and cannot be read, there is no id, and listing the directory is
 A broker may still write to the last log of a partition. If this log is empty, its segment is listed without its log;
 otherwise the segment ends with the last whole batch (indexing.builds.segment_build).
 
-The checkpoint belongs to the partition and is replaced when it grows. So it is not an object of a segment (a new leader
-must not make all segments look changed), and all segments have the same one. A snapshot belongs to the segment that
-ends at the snapshot's offset; other snapshots are known but not used. `.deleted`, `.cleaned`, `.swap`, an index without
-its log, directories that are not partitions (`-delete`, `-stray`, `-future`) and all other files are listed as
-unrecognized.
+The checkpoint belongs to the partition and is replaced when it changes. So it is not an object of a segment (a new
+leader must not make all segments look changed), and all segments have the same one. Where the log starts is read from
+the one of the newest segment. So the last log that is not empty counts as modified when the checkpoint was, if that is
+later: DeleteRecords and retention change nothing else in a partition that nobody writes to.
+
+A snapshot belongs to the segment that ends at the snapshot's offset; other snapshots are known but not used.
+`.deleted`, `.cleaned`, `.swap`, an index without its log, directories that are not partitions (`-delete`, `-stray`,
+`-future`) and all other files are listed as unrecognized.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
@@ -149,7 +152,11 @@ class LogDirectoriesLayout:
         ]
         # An error here must not count as an empty topic id, even if the file is gone: all segments would get other ids.
         topic_id = read_topic_id(self.store, found) or ""
-        segments = tuple(_listed_segment(found, segment, topic_id) for segment in found.segments)
+        newest = max((each.base_offset for each in found.segments if each.log.size_bytes), default=None)
+        segments = tuple(
+            _listed_segment(found, segment, topic_id, is_newest=segment.base_offset == newest)
+            for segment in found.segments
+        )
         return SegmentListing(segments=segments, unrecognized=tuple(unrecognized))
 
     def has_file(self, segment: ListedSegment, kind: SegmentFileKind) -> bool:
@@ -233,7 +240,11 @@ def _find_partition_directory(name: str) -> PartitionDirectory | None:
     return None if place is None else PartitionDirectory(name=name, topic=place[0], topic_id="", partition=place[1])
 
 
-def _listed_segment(found: LocalPartition, segment: LocalSegment, topic_id: str) -> ListedSegment:
+def _listed_segment(found: LocalPartition, segment: LocalSegment, topic_id: str, *, is_newest: bool) -> ListedSegment:
+    objects, checkpoint = segment.objects, found.leader_epoch_checkpoint
+    if is_newest and checkpoint is not None:
+        log, *others = objects
+        objects = (replace(log, modified_ms=max(log.modified_ms, checkpoint.modified_ms)), *others)
     is_unwritten = segment.is_active and segment.log.size_bytes == 0
     place = f"{found.name}/{segment.base_offset:020d}/{topic_id}"
     return ListedSegment(
@@ -242,7 +253,7 @@ def _listed_segment(found: LocalPartition, segment: LocalSegment, topic_id: str)
         partition=found.partition,
         start_offset=segment.base_offset,
         segment_id=uuid_text(hashlib.sha256(place.encode("utf-8", "surrogateescape")).digest()[:16]),
-        objects=segment.objects,
+        objects=objects,
         missing_kinds=(SegmentFileKind.LOG,) if is_unwritten else (),
     )
 

@@ -98,7 +98,11 @@ SEGMENTS = TableDefinition(
             comment="Its objects in the archive; kind is the kind of file, indexes (several small files) or manifest",
         ),
         Column(name="missing_kinds", type="ARRAY<STRING>", required=True, comment="Required files that are missing"),
-        Column(name="log_modified_ms", type="BIGINT", comment="Modification time of the log object"),
+        Column(
+            name="log_modified_ms",
+            type="BIGINT",
+            comment="Modification time of the log object, or of a mirror's checkpoint if that is later (last log only)",
+        ),
         Column(
             name="index_status",
             type="STRING",
