@@ -86,6 +86,23 @@ def test_first_kept_segment_ends_the_walk_and_one_outside_the_lineage_does_not()
     assert expired(plan(outside, remote(10, 19, max_ms=OLD))) == [(10, "time")]
 
 
+@pytest.mark.parametrize("retention", [TEN_S, Retention(retention_bytes=120)], ids=["time", "size"])
+@pytest.mark.parametrize("number", [1, 9])
+def test_duplicate_does_not_expire_while_a_longer_copy_from_the_same_offset_is_kept(
+    retention: Retention, number: int
+) -> None:
+    """A new leader copies its whole segment again, of which the old leader had copied the beginning."""
+    short = remote(0, 9, max_ms=OLD, size=50, number=number)
+    found = plan(short, remote(0, 19, max_ms=NEW, size=150, number=5), retention=retention)
+    assert (expired(found), found.log_start_offset) == ([], None)
+
+
+def test_unfinished_copy_is_visited_after_a_finished_one_from_the_same_offset() -> None:
+    copying = replace(LOG, being_copied=frozenset({segment_id(5).segment_id}))
+    segments = remote(0, 9, max_ms=OLD, number=9), remote(0, 19, max_ms=OLD, state=STARTED, number=5)
+    assert expired(plan(*segments, log=copying)) == [(0, "time")]
+
+
 def test_unfinished_copy_expires_by_the_same_rules() -> None:
     cut = remote(0, 9, max_ms=OLD, state=STARTED)
     assert expired(plan(cut)) == [(0, "time")]

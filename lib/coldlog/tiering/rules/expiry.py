@@ -1,7 +1,7 @@
 """Decide which remote segments of a partition may be deleted now, and what holds back the others.
 
 The rule is Kafka's RLMExpirationTask.cleanupExpiredRemoteLogSegments, step by step. The walk visits the epochs of the
-log's lineage (without empty ones), and for each epoch its segments by start offset:
+log's lineage (without empty ones), and for each epoch its segments by start offset, the longest of equal ones first:
 
 1. A segment that is being copied ends the walk.
 2. A segment whose deletion has begun is deleted again, and the walk continues. A deleted segment is skipped.
@@ -32,6 +32,7 @@ from coldlog.index.leader_epoch_lineage import EpochStart, LeaderEpochLineage
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.rules.remote_segments import RemoteSegment
 
+_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
@@ -236,5 +237,7 @@ def _id_of(segment: RemoteSegment) -> str:
     return segment.segment_id.segment_id
 
 
-def _place_of(segment: RemoteSegment) -> tuple[int, str]:
-    return segment.start_offset, _id_of(segment)
+def _place_of(segment: RemoteSegment) -> tuple[int, bool, int, str]:
+    """Return the place in the walk. Of segments with the same start, Kafka visits the one that readers get first: a
+    finished one, and the longest, because it has replaced the others."""
+    return segment.start_offset, segment.state is _STARTED, -segment.end_offset, _id_of(segment)
