@@ -105,6 +105,12 @@ class KnownEventLog:
         with self._lock:
             return self._known.partitions()
 
+    def current_topic_ids(self) -> dict[tuple[str, int], str]:
+        """Return the topic id of each topic-partition: of a topic that was created again, the one that was copied
+        last."""
+        with self._lock:
+            return self._known.current_topic_ids()
+
     @property
     def dropped_count(self) -> int:
         """Return how many events were dropped because Kafka's rules do not allow them."""

@@ -119,6 +119,25 @@ def test_segments_below_a_supplied_log_start_are_deleted(tier: Tier) -> None:
     assert (only(summary).log_start_offset, tier.log_start(), retrieved(tier)) == (20, 20, (20, 39))
 
 
+@pytest.mark.parametrize(("old_id", "new_id"), [("A", "B"), ("B", "A")])
+def test_supplied_log_start_counts_only_for_the_newest_topic_with_that_name(
+    tmp_path: Path, old_id: str, new_id: str
+) -> None:
+    """The file names topics, not their ids; all segments of the new topic have expired already."""
+    tier = Tier(root=tmp_path)
+    old, new = (replace(ORDERS, topic_id=each * 21 + "A") for each in (old_id, new_id))
+    for each in (old, new):
+        shutil.rmtree(tier.logs, ignore_errors=True)
+        write_partition(tier.logs, "orders", 0, [segment(n * 10, NOW) for n in range(4)], topic_id=each.topic_id)
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40})
+        tier.copy()
+        tier.clock.time_ms += HOUR
+    for supplied, left in ((25, [(20, 29)]), (40, [])):
+        tier.expire(sources={"supplied_log_starts": {("orders", 0): supplied}})
+        assert tier.finished(new) == left
+        assert tier.finished(old) == [(0, 9), (10, 19), (20, 29)]
+
+
 def test_log_start_is_written_before_segments_below_a_supplied_one_are_deleted(tier: Tier) -> None:
     seen = list[int | None]()
     tier.break_at = lambda step: seen.append(tier.log_start()) if "delete" in step or "event" in step else None

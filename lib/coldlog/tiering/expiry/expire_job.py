@@ -153,8 +153,7 @@ def _supplied_log_starts(settings: Settings, events: ReadableEventLog) -> dict[t
         cluster = open_cluster(
             supplied.bootstrap_servers, settings.metadata.timeout_ms, settings.metadata.client_config
         )
-        known = {(each.topic, each.partition): each.topic_id for each in KnownEventLog(events).partitions()}
-        for place, offset in ask_brokers(cluster, known).log_starts.items():
+        for place, offset in ask_brokers(cluster, KnownEventLog(events).current_topic_ids()).log_starts.items():
             found[place] = max(offset, found.get(place, 0))
     return found
 

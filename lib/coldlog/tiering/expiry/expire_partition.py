@@ -113,7 +113,8 @@ class ExpiryRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpirer:
     """Expires partitions; threads of a process share it. `find_copy` returns a partition's entry in the schedule of
-    copies as it is now. `absent` are partitions that should be in this archive and are not, with the reason."""
+    copies as it is now. `absent` are partitions that should be in this archive and are not, with the reason.
+    `current_topic_ids` are those of the newest topic with each name."""
 
     archive: WritableStore
     events: KnownEventLog
@@ -123,6 +124,7 @@ class PartitionExpirer:
     rules: ExpiryRules
     clock: Clock
     log_starts: Mapping[TopicIdPartition, int]
+    current_topic_ids: Mapping[tuple[str, int], str]
     find_copy: Callable[[TopicIdPartition], ScheduledPartition | None]
     absent: Mapping[TopicIdPartition, str]
     uploads: UnfinishedUploads
@@ -224,7 +226,11 @@ class PartitionExpirer:
         unfinished_ids = {segment.segment_id for segment in unfinished}
         considered = [segment for segment in segments if segment.segment_id not in unfinished_ids]
         log = self.sources.find(
-            partition, considered, advanced_to=self.log_starts.get(partition), being_copied=being_copied
+            partition,
+            considered,
+            advanced_to=self.log_starts.get(partition),
+            being_copied=being_copied,
+            is_current=self.current_topic_ids.get((partition.topic, partition.partition)) == partition.topic_id,
         )
         return plan_expiry(
             considered,

@@ -154,6 +154,7 @@ def _expirer(
         rules=options.rules,
         clock=tier.clock,
         log_starts=tier.partitions.log_starts(),
+        current_topic_ids=known.current_topic_ids(),
         find_copy=lambda partition: tier.schedule.entries(TierTask.COPY).get(partition),
     )
 

@@ -1,8 +1,9 @@
 """Find where a partition's log begins and which leaders it had, for the expiry of its segments.
 
-The log start is the highest of the supplied ones (`log_start_offsets.*`) and the one that expiry set before. The log
-start of a broker's log directory counts only if a setting says so: a broker without tiered storage moves it by its own
-retention, usually a shorter one than the tier's, and this would expire the tier too.
+The log start is the highest of the supplied ones (`log_start_offsets.*`) and the one that expiry set before. A
+supplied one names no topic id: if a topic was created again, it counts only for the newest topic with that name. The
+log start of a broker's log directory counts only if a setting says so: a broker without tiered storage moves it by its
+own retention, usually a shorter one than the tier's, and this would expire the tier too.
 
 The lineage is that of the log directory that has the partition, else that of the newest finished copy. Each of them
 begins where the broker's log began at that time. For older leaders the finished segments are used: their epochs are put
@@ -52,11 +53,14 @@ class LogSources:
         *,
         advanced_to: int | None,
         being_copied: Set[str],
+        is_current: bool,
     ) -> LogState:
-        """Return the log state of a partition with these segments. `advanced_to` is the log start that expiry set."""
+        """Return the log state of a partition with these segments. `advanced_to` is the log start that expiry set.
+        `is_current`: no newer topic has the same name."""
         finished = [each for each in segments if each.state is _FINISHED]
         local = self._find_local(partition)
-        starts = [advanced_to or 0, self.supplied_log_starts.get((partition.topic, partition.partition), 0)]
+        supplied = self.supplied_log_starts.get((partition.topic, partition.partition), 0)
+        starts = [advanced_to or 0, supplied if is_current else 0]
         if local is not None and self.takes_log_starts_of_directories:
             state = LogDirectoryTier(local[0].root, self.limits).read_state(partition.topic, partition.partition)
             starts.append(0 if state is None else state.log_start_offset)

@@ -30,7 +30,8 @@ _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSegment:
-    """A segment as announced; `end_offset` is inclusive. `was_copied`: a copy of it was finished at some time."""
+    """A segment as announced; `end_offset` is inclusive. `was_copied`: a copy of it was finished at some time.
+    `started_ms`: the time at which its copy was announced."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -44,6 +45,7 @@ class RemoteSegment:
     custom_metadata: bytes | None = None
     txn_index_empty: bool | None = None
     was_copied: bool = False
+    started_ms: int = 0
 
     @property
     def is_deleted(self) -> bool:
@@ -67,6 +69,16 @@ class RemoteSegments:
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """Return the partitions that have a segment."""
         return tuple(sorted(partition for partition, segments in self._segments.items() if segments))
+
+    def current_topic_ids(self) -> dict[tuple[str, int], str]:
+        """Return the topic id of each topic-partition: of a topic that was created again, the one that was copied
+        last."""
+        newest: dict[tuple[str, int], tuple[int, str]] = {}
+        for partition, segments in self._segments.items():
+            place = (partition.topic, partition.partition)
+            started_ms = max((each.started_ms for each in segments.values()), default=-1)
+            newest[place] = max(newest.get(place, (-1, "")), (started_ms, partition.topic_id))
+        return {place: topic_id for place, (_, topic_id) in newest.items()}
 
     def apply(self, event: Event) -> bool:
         """Apply the next event; return False if it was dropped."""
@@ -104,6 +116,7 @@ class RemoteSegments:
             event_timestamp_ms=event.event_timestamp_ms,
             custom_metadata=event.custom_metadata,
             txn_index_empty=event.txn_index_empty,
+            started_ms=event.event_timestamp_ms,
         )
         return True
 
