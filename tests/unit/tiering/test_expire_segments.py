@@ -186,6 +186,27 @@ def test_segments_of_older_leaders_are_deleted_when_the_log_begins_with_a_later_
     assert tier.finished() == [(30, 39)]
 
 
+def test_lineage_of_a_log_directory_that_is_older_than_the_newest_copy_is_not_used(tmp_path: Path) -> None:
+    """The broker of this machine went down. Another one became leader uncleanly, and wrote offsets 10 to 29 anew."""
+    tier = Tier(root=tmp_path)
+    written = [segment(n * 10, NOW - 2 * HOUR) for n in range(4)]
+    successor = [written[0], *(segment(n * 10, NOW, leader_epoch=1) for n in range(1, 4))]
+    for segments in (written, successor):
+        if tier.logs.exists():
+            tier.logs.rename(tmp_path / "deposed")
+        write_partition(tier.logs, "orders", 0, segments)
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40})
+        tier.copy()
+    deposed = {"directories": [str(tmp_path / "deposed")]}
+    assert reasons(tier.expire(HOUR, sources=deposed)) == {"time": 1}
+    assert tier.log_start() == 10
+    tier.expire(HOUR, sources=deposed)
+    assert [each.leader_epochs for each in tier.segments()[ORDERS] if each.state is FINISHED] == [
+        ((1, 10),),
+        ((1, 20),),
+    ]
+
+
 def test_segment_with_a_future_timestamp_holds_back_others_until_it_may_be_deleted(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     times = [NOW - 3 * HOUR, NOW + 9 * DAY, NOW - 2 * HOUR, NOW - HOUR, NOW]

@@ -5,10 +5,12 @@ supplied one names no topic id: if a topic was created again, it counts only for
 log start of a broker's log directory counts only if a setting says so: a broker without tiered storage moves it by its
 own retention, usually a shorter one than the tier's, and this would expire the tier too.
 
-The lineage is that of the log directory that has the partition, else that of the newest finished copy. Each of them
-begins where the broker's log began at that time. For older leaders the finished segments are used: their epochs are put
-before the lineage, each with its first offset, as long as these offsets descend. Then the lineage is cut at the log
-start, as a broker does; without this cut no segment would be older than the lineage.
+The lineage is that of the log directory that has the partition, else that of the newest finished copy. If this copy has
+a later leader epoch, the directory is that of a replica that was down since, and does not count: a successor may have
+been elected uncleanly, and its records are others. Each lineage begins where the broker's log began at that time. For
+older leaders the finished segments are used: their epochs are put before the lineage, each with its first offset, as
+long as these offsets descend. Then the lineage is cut at the log start, as a broker does; without this cut no segment
+would be older than the lineage.
 
 If a checkpoint cannot be read (`ArchiveError`), no segment of the partition expires.
 """
@@ -24,7 +26,7 @@ from coldlog.archive.layouts.log_directory import LocalPartition, find_partition
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError
-from coldlog.formats.kafka.leader_epoch_checkpoint import read_leader_epoch_checkpoint
+from coldlog.formats.kafka.leader_epoch_checkpoint import LeaderEpochEntry, read_leader_epoch_checkpoint
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.leader_epoch_lineage import EpochStart, LeaderEpochLineage
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
@@ -58,13 +60,18 @@ class LogSources:
         """Return the log state of a partition with these segments. `advanced_to` is the log start that expiry set.
         `is_current`: no newer topic has the same name."""
         finished = [each for each in segments if each.state is _FINISHED]
+        newest = max(finished, key=lambda each: (_last_epoch(each), each.end_offset), default=None)
         local = self._find_local(partition)
+        checkpoint = [] if local is None else _epochs_of(read_lineage(*local))
+        if newest is not None and checkpoint and checkpoint[-1][0] < _last_epoch(newest):
+            local, checkpoint = None, []
         supplied = self.supplied_log_starts.get((partition.topic, partition.partition), 0)
         starts = [advanced_to or 0, supplied if is_current else 0]
         if local is not None and self.takes_log_starts_of_directories:
             state = LogDirectoryTier(local[0].root, self.limits).read_state(partition.topic, partition.partition)
             starts.append(0 if state is None else state.log_start_offset)
-        checkpoint = self._checkpoint(local, finished)
+        if newest is not None and not checkpoint:
+            checkpoint = self._archived_checkpoint(newest)
         log_start = max(starts)
         tier_end = max((segment.end_offset for segment in finished), default=-1) + 1
         return LogState(
@@ -83,26 +90,22 @@ class LogSources:
                 return store, found
         return None
 
-    def _checkpoint(
-        self, local: tuple[LocalStore, LocalPartition] | None, finished: Sequence[RemoteSegment]
-    ) -> list[EpochStart]:
-        if local is not None and (lineage := read_lineage(*local)):
-            return [(entry.leader_epoch, entry.start_offset) for entry in lineage]
-        newest = max(finished, key=lambda each: (_last_epoch(each), each.end_offset), default=None)
-        if newest is None:
-            return []
-        name = name_object(newest.segment_id, newest.start_offset, SegmentFileKind.LEADER_EPOCH_CHECKPOINT)
+    def _archived_checkpoint(self, segment: RemoteSegment) -> list[EpochStart]:
+        name = name_object(segment.segment_id, segment.start_offset, SegmentFileKind.LEADER_EPOCH_CHECKPOINT)
         try:
             content = self.archive.read_range(name, 0, SMALL_FILE_LIMIT_BYTES)
-            entries = read_leader_epoch_checkpoint(content).entries
+            return _epochs_of(read_leader_epoch_checkpoint(content).entries)
         except ArchiveError as wrong:
             raise wrong if wrong.object_name else wrong.with_object_name(name) from wrong
-        return [(entry.leader_epoch, entry.start_offset) for entry in entries]
 
 
 def _bytes_from(local: LocalPartition, offset: int) -> int:
     """Sum the bytes of the segments that begin at or after an offset."""
     return sum(segment.log.size_bytes for segment in local.segments if segment.base_offset >= offset)
+
+
+def _epochs_of(entries: Iterable[LeaderEpochEntry]) -> list[EpochStart]:
+    return [(entry.leader_epoch, entry.start_offset) for entry in entries]
 
 
 def _last_epoch(segment: RemoteSegment) -> int:
