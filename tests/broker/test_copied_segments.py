@@ -25,10 +25,10 @@ from coldlog.tiering.event_logs import KnownEventLog, topic_event_log
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpiry
 from coldlog.tiering.expiry.expire_segments import ExpireOptions, Tier, expire_segments
 from coldlog.tiering.expiry.expiry_state import LogSources
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.rules.expiry import Retention
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
+from coldlog.tiering.tier_partitions import TierPartitions
 from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
 
 TOPIC = "copied"

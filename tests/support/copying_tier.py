@@ -26,11 +26,11 @@ from coldlog.tiering.expiry.expire_partition import ExpiryRules
 from coldlog.tiering.expiry.expire_segments import ExpireOptions, ExpirySummary, expire_segments
 from coldlog.tiering.expiry.expire_segments import Tier as ExpiringTier
 from coldlog.tiering.expiry.expiry_state import LogSources
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.rules.expiry import Retention
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.remote_segments import RemoteSegment
 from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.tiering.tier_partitions import TierPartitions
 from coldlog.tiering.tier_schedule import ScheduleOptions, TierSchedule, tier_schedule_table
 from coldlog.tiering.tier_settings import open_tier_archive
 from virtual_clock import VirtualClock

@@ -17,7 +17,7 @@ from coldlog.runtime.job import Job
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.delta.warehouse import Warehouse
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
+from coldlog.tiering.tier_partitions import TierPartitions
 from contents.table_contents import rows_in
 from copying_tier import ORDERS, Tier
 

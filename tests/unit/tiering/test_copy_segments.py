@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from coldlog.archive.open_archive import open_archive_for_writing
 from coldlog.archive.stores.object_store import ObjectStore
 from coldlog.errors import ArchiveError, RetriableError, UsageError
 from coldlog.formats.kafka.leader_epoch_checkpoint import read_leader_epoch_checkpoint
+from coldlog.formats.kafka.remote_log.remote_log_events import SegmentUpdateEvent
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.delta.small_table import SmallTable
@@ -530,6 +532,48 @@ def test_clean_up_that_was_killed_is_finished_by_the_next_run(tier: Tier) -> Non
     tier.copy()
     tier.require_sound()
     assert tier.finished() == [(0, 9), (10, 19)]
+
+
+@pytest.mark.parametrize(("has_schedule", "is_killed"), [(False, False), (True, False), (True, True)])
+def test_copy_that_is_finished_while_it_is_cleaned_up_is_made_again(
+    tier: Tier, has_schedule: bool, is_killed: bool
+) -> None:
+    """The cluster had not acknowledged the event and wrote it later: readers of the events see a deletion after it."""
+    tier.breaks_tables = True
+
+    def copy(name: str) -> CopySummary:
+        tier.clock.time_ms += 61_000
+        return tier.copy(tier.schedule(name, ignores_times=True) if has_schedule else None, threads=1)
+
+    def lose_answer(step: str) -> None:
+        if step == f"event {FINISHED}":
+            raise RetriableError("not acknowledged")
+
+    def finish_late(step: str) -> None:
+        if step == f"event {DELETING}":
+            (started,) = tier.segments()[ORDERS]
+            with tier.opened_events() as events:
+                events.append(
+                    SegmentUpdateEvent(
+                        remote_log_segment_id=started.segment_id,
+                        broker_id=7,
+                        event_timestamp_ms=tier.clock.now_ms(),
+                        custom_metadata=None,
+                        state=FINISHED,
+                    )
+                )
+        if is_killed and step == f"event {DELETED} done":
+            raise KilledError
+
+    tier.break_at = lose_answer
+    assert copy("first").copied_count == 0
+    tier.break_at = finish_late
+    with suppress(KilledError):
+        copy("second")
+    tier.break_at = lambda _: None
+    copy("third")
+    assert tier.finished() == [(0, 9), (10, 19)]
+    tier.require_sound()
 
 
 def test_unfinished_copy_of_another_broker_is_left_alone(tier: Tier) -> None:

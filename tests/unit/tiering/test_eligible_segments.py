@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from coldlog.tiering.rules.remote_segments import RemoteSegment
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 BASES = (0, 10, 20, 30, 40)
+UNKNOWN = -1
 
 
 def planned(
@@ -23,11 +25,19 @@ def planned(
     log_start: int = 0,
     stable: int = 1_000,
     epochs: dict[int, int] | None = None,
+    expired_before: int | None = UNKNOWN,
 ) -> list[int]:
-    """Return the base offsets of the segments to copy."""
+    """Return the base offsets of the segments to copy. `expired_before`: the log start that expiry has set; None: it
+    must not be looked up."""
     lineage = LeaderEpochLineage.of((epochs or {0: 0}).items())
     log = LocalLog(base_offsets=bases, log_start_offset=log_start, last_stable_offset=stable, lineage=lineage)
-    return [each.base_offset for each in plan_copies(log, segments)]
+
+    def find_log_start() -> int:
+        assert expired_before is not None
+        return expired_before
+
+    found = plan_copies(log, segments, None if expired_before == UNKNOWN else find_log_start)
+    return [each.base_offset for each in found]
 
 
 def test_all_but_the_active_segment_are_copied_the_earliest_first() -> None:
@@ -68,6 +78,22 @@ def test_segment_that_was_lost_after_an_existing_one_is_copied_again() -> None:
     assert planned(remote(0, 9), remote(10, 19, state=DELETED), remote(20, 29)) == [10, 30]
     deposed = remote(0, 9, epochs={7: 0})
     assert planned(deposed, remote(0, 9, state=DELETED), remote(10, 19)) == [20, 30], "not of this log"
+
+
+@pytest.mark.parametrize(
+    ("log_start", "copied"), [(0, [0, 10, 20, 30]), (10, [10, 20, 30]), (15, [10, 20, 30]), (20, [20, 30])]
+)
+def test_deleted_segment_is_copied_again_unless_expiry_moved_the_log_start_after_it(
+    log_start: int, copied: list[int]
+) -> None:
+    deleted = remote(0, 9, state=DELETED), remote(10, 19, state=DELETING)
+    assert planned(*deleted, expired_before=log_start) == copied
+    assert planned(*deleted, remote(20, 29), expired_before=log_start) == [each for each in copied if each != 20]
+
+
+def test_log_start_that_expiry_has_set_is_not_looked_up_if_nothing_local_can_have_expired() -> None:
+    assert planned(remote(0, 9, state=DELETED), remote(10, 19), log_start=10, expired_before=None) == [20, 30]
+    assert planned(remote(0, 9, state=DELETED, was_copied=False), expired_before=None) == [0, 10, 20, 30]
 
 
 def test_segments_below_the_log_start_are_not_copied_and_the_one_that_contains_it_is() -> None:

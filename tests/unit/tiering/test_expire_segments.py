@@ -96,6 +96,24 @@ def test_expired_segments_are_not_copied_again(tier: Tier) -> None:
     assert tier.copy().copied_count == 0
 
 
+def test_expired_segment_is_not_copied_again_because_a_deposed_leaders_copy_is_left(tmp_path: Path) -> None:
+    """That copy ends outside the lineage. Kafka does not expire it before the log starts after it either."""
+    tier = Tier(root=tmp_path)
+    deposed = [segment(n * 10, NOW - 2 * HOUR) for n in range(2)]
+    five = tuple(Record(timestamp_ms=NOW - 2 * HOUR, value=b"v") for _ in range(5))
+    both = Segment(batches=(Batch(base_offset=0, records=five), Batch(base_offset=5, records=five, leader_epoch=1)))
+    for segments in (deposed, [both, segment(10, NOW, leader_epoch=1), segment(20, NOW, leader_epoch=1)]):
+        shutil.rmtree(tier.logs, ignore_errors=True)
+        write_partition(tier.logs, "orders", 0, segments)
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 30})
+        tier.clock.time_ms += 61_000
+        tier.copy(tier.schedule("copier"))
+    assert reasons(tier.expire(HOUR)) == {"time": 1}
+    assert (tier.finished(), tier.log_start()) == ([(0, 9), (10, 19)], 10)
+    tier.clock.time_ms += 61_000
+    assert tier.copy(tier.schedule("copier")).copied_count == 0
+
+
 def test_oldest_segments_are_deleted_if_the_topic_with_its_local_bytes_is_too_large(tier: Tier) -> None:
     size = tier.segments()[ORDERS][0].size_bytes
     limit = {"orders": Retention(retention_bytes=2 * size)}

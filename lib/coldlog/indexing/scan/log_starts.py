@@ -24,8 +24,8 @@ from coldlog.tables.delta.locations import table_location
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.tiering.expiry.supplied_log_starts import LiveLogStarts, LogStarts, ask_brokers
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.system_clock import SystemClock
+from coldlog.tiering.tier_partitions import TierPartitions
 
 _INCARNATION = ("topic", "partition", "topic_id")
 

@@ -91,7 +91,8 @@ class PartitionCopy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCopier:
     """Copies partitions; threads of a process share it. `absent` are partitions that should be in this archive and are
-    not, with the reason. `cleans_up_others`: a lease keeps all other copiers from the partition."""
+    not, with the reason. `cleans_up_others`: a lease keeps all other copiers from the partition. `find_log_start`
+    returns the log start that expiry has set; None: this run does not know it."""
 
     copier: SegmentCopier
     events: KnownEventLog
@@ -105,6 +106,7 @@ class PartitionCopier:
     keep_leases: Callable[[], None]
     absent: Mapping[TopicIdPartition, str]
     cleans_up_others: bool
+    find_log_start: Callable[[TopicIdPartition], int] | None
 
     def run(self, work: PartitionCopy) -> None:
         """Copy until nothing is eligible or the work has to end. Note the result in `work`."""
@@ -129,7 +131,8 @@ class PartitionCopier:
             return CopyOutcome.DONE
         partition = identify(store, found)
         self._require_directory(partition)
-        work.cleaned_count += self._clean_up(partition)
+        cleaned = self._clean_up(partition)
+        work.cleaned_count += len(cleaned)
         lineage = read_lineage(store, found)
         finished = [each for each in self.events.segments_of(partition) if each.state is _FINISHED]
         reader = SegmentReader(
@@ -142,7 +145,7 @@ class PartitionCopier:
             allows_gaps=self.allows_gaps,
         )
         segments = {segment.base_offset: segment for segment in found.segments}
-        eligible = self._plan(work, store, found, partition, lineage)
+        eligible = self._plan(work, store, found, partition, lineage, cleaned)
         for number, segment in enumerate(eligible):
             work.waiting_count = len(eligible) - number
             if self.stopping.is_set():
@@ -187,8 +190,8 @@ class PartitionCopier:
         self.keep_leases()
         return self.stopping.is_set()
 
-    def _clean_up(self, partition: TopicIdPartition) -> int:
-        """Delete the unfinished copies, and finish deletions of such copies. Return their number."""
+    def _clean_up(self, partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
+        """Delete the unfinished copies, and finish deletions of such copies. Return their ids."""
         unfinished = [
             each
             for each in self.events.segments_of(partition)
@@ -197,7 +200,7 @@ class PartitionCopier:
         ]
         for segment in unfinished:
             self.copier.delete(segment)
-        return len(unfinished)
+        return frozenset(segment.segment_id for segment in unfinished)
 
     def _plan(
         self,
@@ -206,6 +209,7 @@ class PartitionCopier:
         found: LocalPartition,
         partition: TopicIdPartition,
         lineage: tuple[LeaderEpochEntry, ...],
+        cleaned: frozenset[RemoteLogSegmentId],
     ) -> list[EligibleSegment]:
         high_watermarks = read_checkpoint(store, HIGH_WATERMARK_CHECKPOINT)
         if (found.topic, found.partition) not in high_watermarks and not self.assumes_committed:
@@ -223,7 +227,10 @@ class PartitionCopier:
             last_stable_offset=state.last_stable_offset,
             lineage=LeaderEpochLineage.of((entry.leader_epoch, entry.start_offset) for entry in lineage),
         )
-        return plan_copies(log, self.events.segments_of(partition))
+        # A copy may have been finished while it was deleted here. Its offsets are not in the tier.
+        remote = [each for each in self.events.segments_of(partition) if each.segment_id not in cleaned]
+        find_log_start = self.find_log_start
+        return plan_copies(log, remote, None if find_log_start is None else lambda: find_log_start(partition))
 
 
 def identify(store: LocalStore, found: LocalPartition) -> TopicIdPartition:

@@ -35,6 +35,7 @@ from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.segment_copy import SegmentCopier
 from coldlog.tiering.shared_quota import SharedQuota
 from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.tiering.tier_partitions import TierPartitions
 from coldlog.tiering.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
 from coldlog.tiering.work_pool import WorkPool
 
@@ -148,6 +149,7 @@ def copy_segments(
             stopping=stopping,
             keep_leases=_no_leases if leases is None else leases.keep,
             cleans_up_others=leases is not None and not options.shares_events_with_brokers,
+            find_log_start=None if schedule is None else _log_starts_of(schedule, clock),
         )
         due = [partition for partition in work if partition.outcome is not CopyOutcome.NOT_DUE]
         if leases is not None:
@@ -162,6 +164,12 @@ def copy_segments(
             leases.close()
     retried_count = 0 if leases is None else leases.retried_count
     return CopySummary(partitions=tuple(work), throttle=quota.report(), unlisted=unlisted, retried_count=retried_count)
+
+
+def _log_starts_of(schedule: TierSchedule, clock: Clock) -> Callable[[TopicIdPartition], int]:
+    """Return the function that looks up a log start as expiry has set it now. Expiry uses the same warehouse."""
+    partitions = TierPartitions.below(schedule.table.uri, clock)
+    return lambda partition: partitions.log_starts().get(partition, 0)
 
 
 def _shared_quota(options: CopyOptions, clock: Clock, schedule: TierSchedule | None) -> SharedQuota | None:

@@ -29,10 +29,10 @@ from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, 
 from coldlog.tiering.expiry.expire_segments import ExpireOptions, ExpirySummary, Tier, expire_segments
 from coldlog.tiering.expiry.expiry_state import LogSources
 from coldlog.tiering.expiry.supplied_log_starts import ask_brokers, read_log_start_offsets
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.rules.expiry import Retention
 from coldlog.tiering.system_clock import SystemClock
 from coldlog.tiering.tier_assignments import read_csv
+from coldlog.tiering.tier_partitions import TierPartitions
 from coldlog.tiering.tier_settings import (
     NOTHING_DUE,
     listed,

@@ -31,13 +31,13 @@ from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.event_logs import KnownEventLog
 from coldlog.tiering.expiry.expiry_state import LogSources
 from coldlog.tiering.expiry.orphans import Orphan, OrphanKind, find_orphans
-from coldlog.tiering.expiry.tier_partitions import TierPartitions
 from coldlog.tiering.expiry.unfinished_uploads import UnfinishedUploads
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.expiry import ExpiredSegment, ExpiryPlan, ExpiryReason, HeldBack, Retention, plan_expiry
 from coldlog.tiering.rules.remote_segments import RemoteSegment
 from coldlog.tiering.rules.schedule import ScheduledPartition
 from coldlog.tiering.rules.segment_copy import SegmentCopier
+from coldlog.tiering.tier_partitions import TierPartitions
 
 _UNLIMITED = Retention()
 _STARTED, _FINISHED, _DELETING, _DELETED = RemoteLogSegmentState

@@ -20,12 +20,12 @@ from coldlog.model.ids import TopicIdPartition
 from coldlog.tiering.event_logs import KnownEventLog, ReadableEventLog
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, ExpiryRules, PartitionExpirer, PartitionExpiry
 from coldlog.tiering.expiry.expiry_state import LogSources
-from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.expiry.unfinished_uploads import UnfinishedUploads, list_unfinished_uploads
 from coldlog.tiering.present_archive import find_absent, present_archive
 from coldlog.tiering.rules.clock import Clock
 from coldlog.tiering.rules.segment_copy import SegmentCopier
 from coldlog.tiering.tier_assignments import LEADER_OF_ALL, Assignments
+from coldlog.tiering.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.tier_schedule import TAKEN_PER_THREAD, RunLeases, TierSchedule, TierTask
 from coldlog.tiering.work_pool import WorkPool
 

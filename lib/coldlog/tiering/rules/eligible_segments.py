@@ -7,16 +7,18 @@ is undecided. The earliest is copied first, and only one of a partition at a tim
 A segment is skipped if earlier copies cover its offsets from the log start on, as far as these copies follow the
 lineage of the log's leaders (`leader_epoch_lineage`). What a deposed leader copied after its end is copied again. A
 segment that is covered in part is copied whole, as in Kafka. Kafka starts after the highest copied offset of the
-lineage; this rule also closes a gap below it. A segment that was copied and then deleted counts as covered only while
-the tier has nothing before it. Otherwise expired segments would be copied again as long as they are local. Expiry
-deletes the earliest first, so a segment that is missing after an existing one was lost in another way, and is copied
-again.
+lineage; this rule also closes a gap below it.
+
+Expired segments are not copied again while they are still local: nothing below the log start that expiry has set is
+copied. All other deleted segments are, for example a copy that was cleaned up although it had just been finished. If
+that log start is not known, a deleted segment counts as covered while the tier has nothing before it, because expiry
+deletes the earliest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from coldlog.index.leader_epoch_lineage import LeaderEpochLineage
 from coldlog.tiering.rules.remote_segments import RemoteSegment
@@ -40,8 +42,23 @@ class EligibleSegment:
     next_offset: int
 
 
-def plan_copies(log: LocalLog, remote: Iterable[RemoteSegment]) -> list[EligibleSegment]:
-    """Return the segments to copy, the earliest first."""
+def plan_copies(
+    log: LocalLog, remote: Sequence[RemoteSegment], find_log_start: Callable[[], int] | None = None
+) -> list[EligibleSegment]:
+    """Return the segments to copy, the earliest first. `find_log_start` returns the log start that expiry has set. It
+    is asked only if a segment may have expired; None: it is not known."""
+    if find_log_start is None:
+        return _plan_uncovered(log, remote)
+    existing = [segment for segment in remote if not segment.is_deleted]
+    planned = _plan_uncovered(log, existing)
+    last_deleted = max((each.end_offset for each in remote if each.is_deleted and each.was_copied), default=-1)
+    if not planned or last_deleted < planned[0].base_offset:
+        return planned
+    log_start = max(log.log_start_offset, find_log_start())
+    return _plan_uncovered(replace(log, log_start_offset=log_start), existing)
+
+
+def _plan_uncovered(log: LocalLog, remote: Iterable[RemoteSegment]) -> list[EligibleSegment]:
     covered = _covered_ranges(log.lineage, remote)
     closed = zip(log.base_offsets[:-1], log.base_offsets[1:], strict=True)
     return [

@@ -42,8 +42,8 @@ from coldlog.tables.delta.files.table_files import open_table
 from coldlog.tables.delta.plain_commit import commit_rows
 from coldlog.tables.delta.row_edits import RowChange
 from coldlog.tables.leases.warehouse_lock import writing
-from coldlog.tiering.expiry.tier_partitions import RemoteOffsets, TierPartitions
 from coldlog.tiering.system_clock import SystemClock
+from coldlog.tiering.tier_partitions import RemoteOffsets, TierPartitions
 from contents.job_runs_table import log_path, rows_of, run_row
 from counts.spark_work import counting_work
 from read_quotas import shared_quota, taken_bytes
