@@ -71,13 +71,14 @@ class KnownEventLog:
         self._reader = events.open_reader()
         self._known = RemoteSegments()
         self._next_offsets: dict[int, int] = {}
+        self._unreadable_count = 0
         self._lock = threading.Lock()
         self.refresh()
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing had been removed from the log before it was read."""
-        return self._reader.is_complete
+        """True if nothing had been removed from the log before it was read, and all of it could be read."""
+        return self._reader.is_complete and not self._unreadable_count
 
     def append(self, event: Event) -> None:
         """Append the event, then apply it after the events that other processes appended before it."""
@@ -113,16 +114,25 @@ class KnownEventLog:
 
     @property
     def dropped_count(self) -> int:
-        """Return how many events were dropped because Kafka's rules do not allow them."""
+        """Return how many events were dropped because they cannot be read or Kafka's rules do not allow them."""
         with self._lock:
-            return self._known.dropped_count
+            return self._known.dropped_count + self._unreadable_count
 
     def _read_new(self, partition: int | None) -> None:
         for place, value in self._reader.read_new(partition):
             # Skip what `append` has applied.
             if place.offset >= self._next_offsets.get(place.partition, 0):
-                _apply(self._known, value)
+                self._apply(value)
                 self._next_offsets[place.partition] = place.offset + 1
+
+    def _apply(self, value: bytes | None) -> None:
+        """Apply a value; drop one that is not an event, as a broker does."""
+        try:
+            event = decode_event(value or b"")
+        except ArchiveError:
+            self._unreadable_count += 1
+            return
+        self._known.apply(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,16 +247,6 @@ def topic_event_log(cluster: Cluster, topic: str) -> Iterator[TopicEventLog]:
         )
     with producing(cluster, topic) as producer:
         yield TopicEventLog(producer=producer, partition_count=len(described.partitions))
-
-
-def _apply(known: RemoteSegments, value: bytes | None) -> None:
-    """Apply a value; drop one that is not an event, as a broker does."""
-    try:
-        event = decode_event(value or b"")
-    except ArchiveError:
-        known.dropped_count += 1
-        return
-    known.apply(event)
 
 
 def _partition_of(event: Event) -> TopicIdPartition:

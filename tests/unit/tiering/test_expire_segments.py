@@ -630,6 +630,16 @@ def test_orphans_are_kept_if_events_may_have_been_lost(tier: Tier, monkeypatch: 
     assert orphan.exists()
 
 
+def test_orphans_are_kept_if_an_event_cannot_be_read(tier: Tier) -> None:
+    """A newer broker may have announced the segment in a version that this coldlog does not know."""
+    orphan = put(tier, f"{UNKNOWN}.log", 30 * DAY)
+    with tier.opened_events() as events:
+        events.writer.append(0, [b"\x01\x00\x01 version 1"], tier.clock.now_ms())
+    tier.may_drop_events = True
+    assert only(tier.expire(2 * DAY)).waiting_orphan_count == 1
+    assert orphan.exists()
+
+
 def test_archive_of_another_event_log_loses_nothing(tier: Tier, tmp_path: Path) -> None:
     """archive.uri is that of the brokers, say, which hold the same topic; its segments are orphans to our events."""
     other = Tier(root=tmp_path / "other")

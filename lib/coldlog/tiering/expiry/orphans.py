@@ -10,7 +10,7 @@ names that this layout does not write or a segment id at two offsets, cannot be 
 touched.
 
 These objects are deleted `min_age_ms` after they were modified, and not before the retention. An orphan is kept if
-there is no retention, if events of its partition may have been lost (`is_complete` of the log), or if the log of a
+there is no retention, if events may have been lost or cannot be read (`is_complete` of the log), or if the log of a
 finished segment of its partition is missing (`is_finished_log_missing`): the archive may belong to another event log
 that still uses it.
 """
