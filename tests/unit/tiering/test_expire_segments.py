@@ -27,7 +27,7 @@ from coldlog.tiering.event_logs import KnownEventLog
 from coldlog.tiering.expiry import expire_partition
 from coldlog.tiering.expiry.expire_partition import ExpiryOutcome, PartitionExpiry, iter_reasons
 from coldlog.tiering.expiry.expire_segments import ExpirySummary
-from coldlog.tiering.rules.expiry import Retention
+from coldlog.tiering.rules.expiry import LogState, Retention, plan_expiry
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.rules.remote_segments import join_lineage
 from coldlog.tiering.tier_assignments import Assignments, Role
@@ -190,6 +190,18 @@ def test_leaders_before_a_checkpoint_begins_are_known_from_their_segments() -> N
     deposed = remote(12, 30, epochs={2: 18}, number=4)
     assert join_lineage([(3, 15)], [*finished, deposed]) == ((1, 0), (3, 15))
     assert join_lineage([], finished) == ((1, 0), (3, 15))
+
+
+@pytest.mark.parametrize("rolls_at_epoch", [False, True])
+def test_leader_that_was_elected_with_fewer_records_hides_no_earlier_leader(rolls_at_epoch: bool) -> None:
+    """Epoch 1 began in an empty log, and its replica was then cut to what the leader of epoch 2 had. The broker has
+    removed the local segments, and the beginning of its checkpoint with them."""
+    epochs = {2: 10} if rolls_at_epoch else {0: 10, 2: 12}
+    finished = [remote(0, 9), remote(0, 3, epochs={1: 0}, number=2), remote(10, 19, epochs=epochs)]
+    lineage = join_lineage([(2, 20)], finished)
+    assert lineage == ((0, 0), (2, 10 if rolls_at_epoch else 12))
+    log = LogState(epochs=lineage, log_start_offset=0, log_end_offset=20)
+    assert plan_expiry(finished, log, Retention(), now_ms=NOW).expired == ()
 
 
 def test_segments_of_older_leaders_are_deleted_when_the_log_begins_with_a_later_one(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ own retention, usually a shorter one than the tier's, and this would expire the 
 The lineage is that of the log directory that has the partition, else that of the newest finished copy. If this copy has
 a later leader epoch, the directory is that of a replica that was down since, and does not count: a successor may have
 been elected uncleanly, and its records are others. Each lineage begins where the broker's log began at that time. For
-older leaders the finished segments are used: their epochs are put before the lineage, each with its first offset, as
-long as these offsets descend. Then the lineage is cut at the log start, as a broker does; without this cut no segment
-would be older than the lineage.
+older leaders the finished segments are used (`join_lineage`). Then the lineage is cut at the log start, as a broker
+does; without this cut no segment would be older than the lineage.
 
 If a checkpoint cannot be read (`ArchiveError`), no segment of the partition expires.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from coldlog.formats.kafka.remote_log.remote_log_events import (
     Event,
@@ -155,17 +156,31 @@ def join_lineage(checkpoint: Sequence[EpochStart], finished: Iterable[RemoteSegm
 
     A broker without tiered storage cuts its checkpoint at the log start of its own retention. The tier's log begins
     with its first segment.
+
+    Before an epoch, all logs that have it are the same. So the epoch before it in any segment is the one before it in
+    the lineage. If no segment has both, the epoch begins with a segment, and the one before it has a segment that ends
+    there. Of several such epochs, and if there is none, the latest is taken that begins at a lower offset.
     """
     starts: dict[int, int] = {}
+    ends: set[EpochStart] = set()
+    previous: dict[int, int] = {}
     for segment in finished:
-        for epoch, offset in segment.leader_epochs:
+        epochs = sorted(segment.leader_epochs)
+        for (epoch, offset), (_, end) in zip(epochs, [*epochs[1:], (-1, segment.end_offset + 1)], strict=True):
             starts[epoch] = min(offset, starts.get(epoch, offset))
-    joined = sorted(checkpoint)
+            ends.add((epoch, end))
+        previous.update((after[0], before[0]) for before, after in pairwise(epochs))
+    joined = sorted(checkpoint) or [(epoch, starts[epoch]) for epoch in sorted(starts)[-1:]]
     if joined:
         # A broker raises the start of its first epoch along with its log start.
         epoch, offset = joined[0]
         joined[0] = epoch, min(offset, starts.get(epoch, offset))
-    for epoch in sorted(starts, reverse=True):
-        if not joined or (epoch < joined[0][0] and starts[epoch] < joined[0][1]):
-            joined.insert(0, (epoch, starts[epoch]))
+    while joined:
+        first_epoch, first_offset = joined[0]
+        older = [epoch for epoch, offset in starts.items() if epoch < first_epoch and offset < first_offset]
+        latest = max(older, key=lambda epoch: ((epoch, first_offset) in ends, epoch), default=None)
+        before = previous.get(first_epoch, latest)
+        if before is None:
+            break
+        joined.insert(0, (before, starts[before]))
     return tuple(joined)
