@@ -255,9 +255,9 @@ class BreakablePartitions(TierPartitions):
         table = TierPartitions.below(warehouse, clock).table
         return cls(table=table, clock=clock, break_at=break_at)
 
-    def advance(self, partition: TopicIdPartition, log_start_offset: int) -> None:
+    def move_log_start(self, partition: TopicIdPartition, *, since: int, to: int) -> None:
         self.break_at("log start")
-        TierPartitions.advance(self, partition, log_start_offset)
+        TierPartitions.move_log_start(self, partition, since=since, to=to)
         self.break_at("log start done")
 
 

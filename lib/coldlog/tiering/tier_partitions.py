@@ -1,6 +1,7 @@
 """Keep the log start of each partition in the tier, and which offsets the tier has of it.
 
-Both are in the table `tier_partitions`. A log start only moves forward. The finished segments say what the tier has, as
+Both are in the table `tier_partitions`. A log start moves forward. It moves back only if a
+replica with fewer records became the leader (`valid_log_start`). The finished segments say what the tier has, as
 for Kafka's `earliest` and `latest-tiered` offsets.
 """
 
@@ -59,14 +60,14 @@ class TierPartitions:
             if row["log_start_offset"] is not None
         }
 
-    def advance(self, partition: TopicIdPartition, log_start_offset: int) -> None:
-        """Set the log start to this offset, unless it is later already."""
+    def move_log_start(self, partition: TopicIdPartition, *, since: int, to: int) -> None:
+        """Set the log start to this offset. If it is no longer `since`, another run has moved it: the later counts."""
 
         def change(rows: list[Row]) -> list[Row]:
             known = {_partition(row): row for row in rows}
             row = known.get(partition, _empty(partition))
-            before = row["log_start_offset"]
-            start = log_start_offset if before is None else max(log_start_offset, int(str(before)))
+            before = int(str(row["log_start_offset"] or 0))
+            start = to if before == since else max(to, before)
             return list({**known, partition: {**row, "log_start_offset": start}}.values())
 
         self.table.change(change)

@@ -43,7 +43,7 @@ def test_tables_and_lookups_follow_the_log_start_even_if_the_run_was_killed_afte
     write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 40})
     tier.copy()
     assert tier.expire(age_ms // 2).deleted_count == 1
-    TierPartitions.below(str(tier.warehouse), tier.clock).advance(ORDERS, 15)
+    TierPartitions.below(str(tier.warehouse), tier.clock).move_log_start(ORDERS, since=10, to=15)
     places = {"archive": tier.archive, "metadata": tier.metadata, "warehouse": tier.warehouse}
     values = [f"{name}.uri={place}" for name, place in places.items()]
     settings = load_settings("local", [*values, "rlmm.config.remote.log.metadata.topic.num.partitions=3"])

@@ -237,6 +237,26 @@ def test_lineage_of_a_log_directory_that_is_older_than_the_newest_copy_is_not_us
     ]
 
 
+def test_log_start_moves_back_if_a_replica_with_fewer_records_becomes_the_leader(tmp_path: Path) -> None:
+    """It was down for longer than the retention, and was elected uncleanly. It ends before all that has expired."""
+    tier = Tier(root=tmp_path)
+    old = [segment(n * 10, NOW - 2 * HOUR) for n in range(5)]
+    records = tuple(Record(timestamp_ms=NOW, value=b"v") for _ in range(5))
+    mixed = Segment(
+        batches=(Batch(base_offset=10, records=records), Batch(base_offset=15, records=records, leader_epoch=1))
+    )
+    new = [old[0], mixed, *(segment(n * 10, NOW, leader_epoch=1) for n in (2, 3))]
+    for segments, log_start, left in ((old, 40, []), (new, 15, [(10, 19), (20, 29)])):
+        shutil.rmtree(tier.logs, ignore_errors=True)
+        write_partition(tier.logs, "orders", 0, segments)
+        write_offset_checkpoint(tier.logs / HIGH_WATERMARKS, {("orders", 0): 50})
+        for _ in range(2):
+            tier.clock.time_ms += 61_000
+            tier.copy(tier.schedule("copier"))
+            tier.expire(HOUR)
+            assert (tier.log_start(), tier.finished()) == (log_start, left)
+
+
 def test_segment_with_a_future_timestamp_holds_back_others_until_it_may_be_deleted(tmp_path: Path) -> None:
     tier = Tier(root=tmp_path)
     times = [NOW - 3 * HOUR, NOW + 9 * DAY, NOW - 2 * HOUR, NOW - HOUR, NOW]

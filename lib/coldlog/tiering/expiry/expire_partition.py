@@ -3,7 +3,7 @@
 First the deletions are planned (`tiering.rules.expiry`): what an earlier run left unfinished, what has expired, objects
 that belong to no segment. Then the run does this, in this order, each step durable before the next one:
 
-1. Move the log start forward in the table `tier_partitions`. From then on no reader may read what is deleted next, also
+1. Move the log start in the table `tier_partitions`. From then on no reader may read what is deleted next, also
    below a log start that was supplied.
 2. For each segment: append the event DELETE_SEGMENT_STARTED, delete its objects, append DELETE_SEGMENT_FINISHED.
 3. Delete the objects that belong to no segment.
@@ -33,7 +33,15 @@ from coldlog.tiering.expiry.expiry_state import LogSources
 from coldlog.tiering.expiry.orphans import Orphan, OrphanKind, find_orphans
 from coldlog.tiering.expiry.unfinished_uploads import UnfinishedUploads
 from coldlog.tiering.rules.clock import Clock
-from coldlog.tiering.rules.expiry import ExpiredSegment, ExpiryPlan, ExpiryReason, HeldBack, Retention, plan_expiry
+from coldlog.tiering.rules.expiry import (
+    ExpiredSegment,
+    ExpiryPlan,
+    ExpiryReason,
+    HeldBack,
+    LogState,
+    Retention,
+    plan_expiry,
+)
 from coldlog.tiering.rules.remote_segments import RemoteSegment
 from coldlog.tiering.rules.schedule import ScheduledPartition
 from coldlog.tiering.rules.segment_copy import SegmentCopier
@@ -158,8 +166,8 @@ class PartitionExpirer:
             work.why = f"broker {other.broker_id} tiers this partition and expires it"
             return ExpiryOutcome.NOT_OURS
         unfinished, being_copied = self._judge_started(segments, entry)
-        plan = self._plan(partition, segments, unfinished, being_copied)
-        start = self._log_start(partition, plan)
+        log, plan = self._plan(partition, segments, unfinished, being_copied)
+        start = self._log_start(partition, log, plan)
         work.log_start_offset, work.held_back = start, plan.held_back
         deletions = self._list_deletions(segments, unfinished, plan)
         work.planned = tuple(_deleted(segment, reason) for segment, reason in deletions.values())
@@ -168,7 +176,7 @@ class PartitionExpirer:
             return ExpiryOutcome.PLANNED
         if start is not None:
             self.copier.require(partition)
-            self.partitions.advance(partition, start)
+            self.partitions.move_log_start(partition, since=self.log_starts.get(partition, 0), to=start)
         for segment, _ in deletions.values():
             if segment.state is _STARTED and not self._is_unfinished(segment):
                 continue
@@ -222,30 +230,31 @@ class PartitionExpirer:
         segments: tuple[RemoteSegment, ...],
         unfinished: list[RemoteSegment],
         being_copied: frozenset[str],
-    ) -> ExpiryPlan:
+    ) -> tuple[LogState, ExpiryPlan]:
         unfinished_ids = {segment.segment_id for segment in unfinished}
         considered = [segment for segment in segments if segment.segment_id not in unfinished_ids]
         log = self.sources.find(
             partition,
             considered,
-            advanced_to=self.log_starts.get(partition),
+            advanced_to=self.log_starts.get(partition, 0),
             being_copied=being_copied,
             is_current=self.current_topic_ids.get((partition.topic, partition.partition)) == partition.topic_id,
         )
-        return plan_expiry(
+        plan = plan_expiry(
             considered,
             log,
             self.rules.retention_of(partition.topic),
             now_ms=self.clock.now_ms(),
             passes_future_timestamps=self.rules.passes_future_timestamps,
         )
+        return log, plan
 
-    def _log_start(self, partition: TopicIdPartition, plan: ExpiryPlan) -> int | None:
+    def _log_start(self, partition: TopicIdPartition, log: LogState, plan: ExpiryPlan) -> int | None:
         """Return the new log start, None if it stays. It is after all segments that the walk deletes. That includes
         segments below a supplied log start, because other readers may not know that one."""
         below = (each.segment.end_offset + 1 for each in plan.expired if each.reason is ExpiryReason.LOG_START)
-        start = max(plan.log_start_offset or 0, *below, 0)
-        return start if start > self.log_starts.get(partition, 0) else None
+        start = max(log.expired_before, plan.log_start_offset or 0, *below)
+        return start if start != self.log_starts.get(partition, 0) else None
 
     def _list_deletions(
         self, segments: tuple[RemoteSegment, ...], unfinished: list[RemoteSegment], plan: ExpiryPlan

@@ -33,6 +33,7 @@ from coldlog.model.ids import TopicIdPartition
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tiering.rules.expiry import LogState
 from coldlog.tiering.rules.remote_segments import RemoteSegment, join_lineage
+from coldlog.tiering.rules.valid_log_start import find_valid_log_start
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
@@ -52,33 +53,37 @@ class LogSources:
         partition: TopicIdPartition,
         segments: Iterable[RemoteSegment],
         *,
-        advanced_to: int | None,
+        advanced_to: int,
         being_copied: Set[str],
         is_current: bool,
     ) -> LogState:
         """Return the log state of a partition with these segments. `advanced_to` is the log start that expiry set.
         `is_current`: no newer topic has the same name."""
-        finished = [each for each in segments if each.state is _FINISHED]
+        known = tuple(segments)
+        finished = [each for each in known if each.state is _FINISHED]
         newest = max(finished, key=lambda each: (_last_epoch(each), each.end_offset), default=None)
         local = self._find_local(partition)
         checkpoint = [] if local is None else _epochs_of(read_lineage(*local))
         if newest is not None and checkpoint and checkpoint[-1][0] < _last_epoch(newest):
             local, checkpoint = None, []
         supplied = self.supplied_log_starts.get((partition.topic, partition.partition), 0)
-        starts = [advanced_to or 0, supplied if is_current else 0]
+        starts = [supplied if is_current else 0]
         if local is not None and self.takes_log_starts_of_directories:
             state = LogDirectoryTier(local[0].root, self.limits).read_state(partition.topic, partition.partition)
             starts.append(0 if state is None else state.log_start_offset)
         if newest is not None and not checkpoint:
             checkpoint = self._archived_checkpoint(newest)
-        log_start = max(starts)
+        lineage = join_lineage(checkpoint, finished)
+        expired_before = find_valid_log_start(advanced_to, known, LeaderEpochLineage.of(lineage))
+        log_start = max(expired_before, *starts)
         tier_end = max((segment.end_offset for segment in finished), default=-1) + 1
         return LogState(
-            epochs=LeaderEpochLineage.of(join_lineage(checkpoint, finished), log_start).entries,
+            epochs=LeaderEpochLineage.of(lineage, log_start).entries,
             log_start_offset=log_start,
             log_end_offset=tier_end,
             only_local_bytes=0 if local is None else _bytes_from(local[1], tier_end),
             being_copied=being_copied,
+            expired_before=expired_before,
         )
 
     def _find_local(self, partition: TopicIdPartition) -> tuple[LocalStore, LocalPartition] | None:

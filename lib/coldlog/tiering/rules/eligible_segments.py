@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from coldlog.index.leader_epoch_lineage import LeaderEpochLineage
 from coldlog.tiering.rules.remote_segments import RemoteSegment
+from coldlog.tiering.rules.valid_log_start import find_valid_log_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ def plan_copies(
     last_deleted = max((each.end_offset for each in remote if each.is_deleted and each.was_copied), default=-1)
     if not planned or last_deleted < planned[0].base_offset:
         return planned
-    log_start = max(log.log_start_offset, find_log_start())
+    log_start = max(log.log_start_offset, find_valid_log_start(find_log_start(), remote, log.lineage))
     return _plan_uncovered(replace(log, log_start_offset=log_start), existing)
 
 

@@ -68,6 +68,8 @@ class LogState:
     only_local_bytes: int = 0
     being_copied: Set[str] = field(default_factory=frozenset)
     """Segment ids of unfinished copies."""
+    expired_before: int = 0
+    """The log start that expiry has set, as far as it is still valid (`valid_log_start`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
