@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
+from coldlog.archive.stores.without_waiting import check_may_wait
 from coldlog.errors import ColdlogError, RetriableError
 from coldlog.lookups.kept_times import Found, KeptTimes
 from coldlog.lookups.list_offsets import LookupOptions
@@ -103,6 +104,9 @@ class ArchiveView:
         self._skips_gaps = skips_gaps
         self._idle_readers: list[tuple[object, OffsetReader]] = []
         self._turn = threading.Lock()
+        self._looking = threading.Lock()
+        self._looks = self._last_look = 0
+        """How many looks for newer tables have begun, and the number of the last one that succeeded."""
         self._topics: tuple[object, OfferedTopics | None] = None, None
         self._known = _Known(tables=source.tables)
         digest = hashlib.sha256(uri.encode()).digest()
@@ -218,6 +222,22 @@ class ArchiveView:
         before = self._source.tables
         self._source.refresh()
         return self._source.tables is not before
+
+    @property
+    def looks(self) -> int:
+        """How many looks for newer tables have begun. For a request, to be read when it arrives."""
+        return self._looks
+
+    def look_again(self, before: int) -> None:
+        """Open the newest tables, unless that was done by a look which began after the first `before` ones. Raise
+        `ColdlogError` if they cannot be opened."""
+        check_may_wait()
+        with self._looking:
+            check_wanted()
+            if self._last_look <= before:
+                self._looks += 1
+                self.refresh()
+                self._last_look = self._looks
 
     def _incarnations(self) -> list[Incarnation]:
         return self._source.tables.incarnations()

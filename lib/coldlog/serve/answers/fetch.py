@@ -43,7 +43,7 @@ _MOST_WAIT_S = 30.0
 
 async def answer_fetch(context: Context, request: Request) -> Values:
     """Records of each partition that is named."""
-    body = request.body
+    body, looks = request.body, context.view.looks
     known = await _names(context, request.rights, body.topics)
     names = [""] * len(body.topics) if known is None else known
     asked = [
@@ -63,6 +63,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
         most_bytes=min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES))),
         level=_LEVELS.get(getattr(body, "isolation_level", 0), IsolationLevel.READ_UNCOMMITTED),
         rights=request.rights,
+        looks=looks,
     )
     news = context.news
 

@@ -17,6 +17,7 @@ from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.serve.answers.offsets import find_partition
+from coldlog.serve.archive_view import ServedPartition
 from coldlog.serve.context import Context
 from coldlog.serve.read_ahead import AheadSlice
 from coldlog.serve.security.rights import Rights
@@ -47,6 +48,8 @@ class AskedRecords:
     most_bytes: int
     level: IsolationLevel
     rights: Rights
+    looks: int
+    """`ArchiveView.looks` when the fetch arrived."""
 
 
 Found = FetchedBatches | FetchedRecords | FetchFailure | ErrorCode
@@ -108,7 +111,10 @@ def _plan_one(
 ) -> tuple[PartitionEnds | None, LogSlice | Found]:
     if not partition.name:
         return None, ErrorCode.unknown_topic_id
-    known = find_partition(context, asked.rights, partition.name, partition.number, partition.current_leader_epoch)
+    named = partition.name, partition.number, partition.current_leader_epoch
+    known = find_partition(context, asked.rights, *named)
+    if isinstance(known, ServedPartition) and partition.offset > known.ends.end_offset:
+        known = find_partition(context, asked.rights, *named, looks=asked.looks)
     if isinstance(known, ErrorCode):
         return None, known
     if not known.is_archived and partition.offset == 0:

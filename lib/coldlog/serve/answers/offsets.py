@@ -119,20 +119,29 @@ async def answer_epoch_ends(context: Context, request: Request) -> Values:
             for topic in request.body.topics
         ]
 
-    found = await context.find(lambda: answer(lambda name, each: _epoch_end(context, request.rights, name, each)))
+    looks = context.view.looks
+    found = await context.find(
+        lambda: answer(lambda name, each: _epoch_end(context, request.rights, name, each, looks))
+    )
     if found is None:
         found = answer(lambda _, each: _no_epoch_end(each.partition, ErrorCode.kafka_storage_error))
     return {"topics": found}
 
 
 def find_partition(
-    context: Context, rights: Rights, name: str, partition: int, epoch: int
+    context: Context, rights: Rights, name: str, partition: int, epoch: int, *, looks: int | None = None
 ) -> ServedPartition | ErrorCode:
     """Return the partition; an error if the client may not see it, it is unknown, cannot be read, or has another leader
-    epoch."""
+    epoch.
+
+    With `looks`, those that had begun when the request arrived, it is that of the newest tables. This is for answers
+    from which a client concludes that the log ends before its offset, and goes back: it may have that offset from
+    another endpoint, which has opened newer tables."""
     if name not in rights.topics:
         return ErrorCode.topic_authorization_failed
     try:
+        if looks is not None:
+            context.view.look_again(looks)
         known = context.view.partition(name, partition)
     except ColdlogError as unreadable:
         context.report_once(f"{name}-{partition}", f"{name}-{partition}: {unreadable}")
@@ -226,10 +235,12 @@ def _refused(partition: int, error: ErrorCode) -> Values:
     return {**_found(partition, -1, -1, -1), "error_code": error}
 
 
-def _epoch_end(context: Context, rights: Rights, name: str, asked: object) -> Values:
+def _epoch_end(context: Context, rights: Rights, name: str, asked: object, looks: int) -> Values:
     number, epoch = int(getattr(asked, "partition")), int(getattr(asked, "leader_epoch"))  # noqa: B009 - kio's class
-    asked_epoch = int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH))
-    known = find_partition(context, rights, name, number, asked_epoch)
+    named = name, number, int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH))
+    known = find_partition(context, rights, *named)
+    if isinstance(known, ServedPartition) and epoch >= known.leader_epoch:
+        known = find_partition(context, rights, *named, looks=looks)
     if isinstance(known, ErrorCode):
         return _no_epoch_end(number, known)
     found_epoch, end_offset = known.end_of_epoch(epoch)

@@ -1,0 +1,150 @@
+"""Test that no client goes back because another endpoint has answered it from newer tables.
+
+Endpoints look for newer tables at times of their own, and a consumer may read on at another one. A log that ends before
+its offset makes it go back, to where its last epoch ends or where auto.offset.reset says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from builders.segment_builder import Segment
+from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.states import IndexDepth
+from coldlog.records.fetch.record_source import RecordSource
+from coldlog.runtime.console import Console
+from coldlog.serve.answers.fetch import answer_fetch
+from coldlog.serve.answers.offsets import answer_epoch_ends
+from coldlog.serve.archive_view import ArchiveView
+from coldlog.serve.context import Context
+from coldlog.serve.groups.coordinator import Coordinator
+from coldlog.serve.messages import Request
+from coldlog.serve.read_quota import ReadQuota
+from coldlog.serve.telemetry.metrics import Metrics
+from coldlog.serve.threads import Threads
+from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
+from coldlog.tiering.rules.quota_config import QuotaConfig
+from coldlog.tiering.system_clock import SystemClock
+from tables.scattered_tables import Row, write
+from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_world
+
+OLD_END, NEW_END, EPOCH = 10, 20, 3
+
+
+def _world(folder: Path, end: int) -> SidecarWorld:
+    segment = Segment(batches=tuple(batch(at, EPOCH_MS + at) for at in range(end)))
+    world = sidecar_world(folder, [segment], depths=[IndexDepth.BATCH])
+    facts: Row = {"topic": "orders", "partition": 0, "topic_id": world.outcomes[0]["topic_id"], "unserved_ranges": []}
+    facts |= {"earliest_offset": 0, "latest_tiered_offset": end - 1}
+    facts |= {"leader_epoch_lineage": [{"leader_epoch": EPOCH, "start_offset": 0}]}
+    shutil.rmtree(world.warehouse / PARTITION_METADATA.name)
+    write(world.warehouse, PARTITION_METADATA, [facts])
+    write(world.warehouse, QUARANTINE, [])
+    return world
+
+
+class _Endpoint:
+    """An endpoint that has opened the tables at `warehouse`, where newer ones are since."""
+
+    def __init__(self, warehouse: Path, opened: ExitStack) -> None:
+        old, new = _world(warehouse.parent / "old", OLD_END), _world(warehouse.parent / "new", NEW_END)
+        self.warehouse = warehouse
+        old.warehouse.rename(warehouse)
+        source = opened.enter_context(closing(RecordSource(str(warehouse), lambda: new.layout, LIMITS)))
+        self.view = ArchiveView(str(warehouse), source, LookupOptions())
+        threads = opened.enter_context(closing(Threads("test", 3)))
+        self._context = Context(
+            view=self.view,
+            host="",
+            port=0,
+            fetch_threads=threads,
+            lookup_threads=threads,
+            table_threads=threads,
+            send_threads=threads,
+            console=Console(progress=io.StringIO(), results=io.StringIO()),
+            timeout_ms=1,
+            request_seconds=3600,
+            groups=Coordinator(first_delay_s=0),
+            metrics=Metrics(),
+            quota=ReadQuota(QuotaConfig(), SystemClock()),
+            is_local=True,
+        )
+        known = self.view.partition("orders", 0)
+        assert known is not None
+        assert known.ends.end_offset == OLD_END
+        warehouse.rename(warehouse.parent / "replaced")
+        new.warehouse.rename(warehouse)
+
+    def fetch(self, *offsets: int) -> list[tuple[ErrorCode, int, bool]]:
+        """Ask for the partition at several offsets; return error, end and whether there are records."""
+        asked = [
+            SimpleNamespace(partition=0, fetch_offset=each, partition_max_bytes=1, current_leader_epoch=EPOCH)
+            for each in offsets
+        ]
+        topics = [SimpleNamespace(topic="orders", partitions=asked)]
+        (topic,) = self._ask(answer_fetch, SimpleNamespace(topics=topics, max_wait=timedelta(0)))["responses"]
+        return [(each["error_code"], each["high_watermark"], bool(each["records"])) for each in topic["partitions"]]
+
+    def end_of(self, epoch: int) -> tuple[ErrorCode, int, int]:
+        """Return error, epoch and end for an epoch."""
+        asked = SimpleNamespace(partition=0, leader_epoch=epoch, current_leader_epoch=EPOCH)
+        topics = [SimpleNamespace(topic="orders", partitions=[asked])]
+        (topic,) = self._ask(answer_epoch_ends, SimpleNamespace(topics=topics))["topics"]
+        (found,) = topic["partitions"]
+        return found["error_code"], found["leader_epoch"], found["end_offset"]
+
+    def _ask(self, answer: Any, body: object) -> Any:
+        async def ask() -> Any:
+            return await answer(
+                self._context, Request(api_key=1, version=12, correlation_id=0, client_id=None, body=body)
+            )
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[_Endpoint]:
+    with ExitStack() as opened:
+        yield _Endpoint(tmp_path / "warehouse", opened)
+
+
+def test_a_fetch_after_the_end_is_answered_from_the_newest_tables(endpoint: _Endpoint) -> None:
+    assert endpoint.fetch(OLD_END + 5, NEW_END, NEW_END + 1) == [
+        (ErrorCode.none, NEW_END, True),
+        (ErrorCode.none, NEW_END, False),
+        (ErrorCode.offset_out_of_range, NEW_END, False),
+    ]
+
+
+def test_newer_tables_are_looked_for_once_in_a_request_and_only_for_offsets_after_the_end(endpoint: _Endpoint) -> None:
+    assert endpoint.fetch(OLD_END) == [(ErrorCode.none, OLD_END, False)]
+    assert endpoint.view.looks == 0
+    endpoint.fetch(*[NEW_END + 1] * 5)
+    assert endpoint.view.looks == 1
+    endpoint.fetch(NEW_END + 1)
+    assert endpoint.view.looks == 2
+
+
+def test_the_end_of_the_newest_epoch_is_that_of_the_newest_tables(endpoint: _Endpoint) -> None:
+    assert endpoint.end_of(EPOCH - 1) == (ErrorCode.none, EPOCH - 1, 0)
+    assert endpoint.view.looks == 0
+    assert endpoint.end_of(EPOCH) == (ErrorCode.none, EPOCH, NEW_END)
+
+
+def test_clients_ask_again_if_the_newest_tables_cannot_be_opened(endpoint: _Endpoint) -> None:
+    shutil.rmtree(endpoint.warehouse)
+    failed = ErrorCode.kafka_storage_error
+    assert endpoint.fetch(*[OLD_END + 1] * 2) == [(failed, -1, False)] * 2
+    assert endpoint.end_of(EPOCH) == (failed, -1, -1)
