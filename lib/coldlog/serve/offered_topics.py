@@ -57,7 +57,7 @@ def _find_ids(offered: Mapping[str, Sequence[Incarnation]]) -> dict[str, UUID]:
     for name, parts in offered.items():
         # A partition of which only an older incarnation is archived has the id of that one.
         ids = {each.topic_id for each in parts}
-        topic_id = _uuid(ids.pop()) if len(ids) == 1 else None
+        topic_id = topic_uuid(ids.pop()) if len(ids) == 1 else None
         if topic_id is not None:
             found[name] = topic_id
     # A mirror may have a topic under two names.
@@ -65,7 +65,7 @@ def _find_ids(offered: Mapping[str, Sequence[Incarnation]]) -> dict[str, UUID]:
     return {name: topic_id for name, topic_id in found.items() if uses[topic_id] == 1}
 
 
-def _uuid(topic_id: str) -> UUID | None:
+def topic_uuid(topic_id: str) -> UUID | None:
     """Return Kafka's base64 text of a topic id as UUID; None if it is none, or Kafka's mark of an unknown one."""
     try:
         found = UUID(bytes=urlsafe_b64decode(topic_id + "=="))

@@ -1,4 +1,4 @@
-"""Test that no client goes back because another endpoint has answered it from newer tables.
+"""Test what clients get of an endpoint that does not have the newest tables open, or opens them meanwhile.
 
 Endpoints look for newer tables at times of their own, and a consumer may read on at another one. A log that ends before
 its offset makes it go back, to where its last epoch ends or where auto.offset.reset says.
@@ -15,11 +15,12 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from builders.segment_builder import Segment
+from builders.segment_builder import Segment, uuid_text_of
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
@@ -43,10 +44,11 @@ from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_
 OLD_END, NEW_END, EPOCH = 10, 20, 3
 
 
-def _world(folder: Path, end: int) -> SidecarWorld:
+def _world(folder: Path, end: int, topic_id: str | None = None) -> SidecarWorld:
     segment = Segment(batches=tuple(batch(at, EPOCH_MS + at) for at in range(end)))
     world = sidecar_world(folder, [segment], depths=[IndexDepth.BATCH])
-    facts: Row = {"topic": "orders", "partition": 0, "topic_id": world.outcomes[0]["topic_id"], "unserved_ranges": []}
+    own_id = topic_id or world.outcomes[0]["topic_id"]
+    facts: Row = {"topic": "orders", "partition": 0, "topic_id": own_id, "unserved_ranges": []}
     facts |= {"earliest_offset": 0, "latest_tiered_offset": end - 1}
     facts |= {"leader_epoch_lineage": [{"leader_epoch": EPOCH, "start_offset": 0}]}
     shutil.rmtree(world.warehouse / PARTITION_METADATA.name)
@@ -58,8 +60,8 @@ def _world(folder: Path, end: int) -> SidecarWorld:
 class _Endpoint:
     """An endpoint that has opened the tables at `warehouse`, where newer ones are since."""
 
-    def __init__(self, warehouse: Path, opened: ExitStack) -> None:
-        old, new = _world(warehouse.parent / "old", OLD_END), _world(warehouse.parent / "new", NEW_END)
+    def __init__(self, warehouse: Path, opened: ExitStack, old_id: str | None = None) -> None:
+        old, new = _world(warehouse.parent / "old", OLD_END, old_id), _world(warehouse.parent / "new", NEW_END)
         self.warehouse = warehouse
         old.warehouse.rename(warehouse)
         source = opened.enter_context(closing(RecordSource(str(warehouse), lambda: new.layout, LIMITS)))
@@ -81,11 +83,31 @@ class _Endpoint:
             quota=ReadQuota(QuotaConfig(), SystemClock()),
             is_local=True,
         )
+        assert self.view.topics() == {"orders": 1}
         known = self.view.partition("orders", 0)
         assert known is not None
         assert known.ends.end_offset == OLD_END
         warehouse.rename(warehouse.parent / "replaced")
         new.warehouse.rename(warehouse)
+
+    def wait_by_id(self, topic_id: UUID | None) -> ErrorCode:
+        """Ask for records at the end of the older tables, and open the newer ones while the fetch waits."""
+
+        async def ask() -> Any:
+            asked = SimpleNamespace(partition=0, fetch_offset=OLD_END, partition_max_bytes=1)
+            topics = [SimpleNamespace(topic_id=topic_id, partitions=[asked])]
+            body = SimpleNamespace(topics=topics, max_wait=timedelta(hours=1))
+            request = Request(api_key=1, version=13, correlation_id=0, client_id=None, body=body)
+            asking = asyncio.create_task(answer_fetch(self._context, request))
+            assert not (await asyncio.wait([asking], timeout=0.1))[0]
+            await asyncio.to_thread(self.view.refresh)
+            self._context.announce()
+            return await asking
+
+        ((found,),) = (topic["partitions"] for topic in asyncio.run(ask())["responses"])
+        error: ErrorCode = found["error_code"]
+        assert bool(found["records"]) == (error is ErrorCode.none)
+        return error
 
     def fetch(self, *offsets: int) -> list[tuple[ErrorCode, int, bool]]:
         """Ask for the partition at several offsets; return error, end and whether there are records."""
@@ -148,3 +170,14 @@ def test_clients_ask_again_if_the_newest_tables_cannot_be_opened(endpoint: _Endp
     failed = ErrorCode.kafka_storage_error
     assert endpoint.fetch(*[OLD_END + 1] * 2) == [(failed, -1, False)] * 2
     assert endpoint.end_of(EPOCH) == (failed, -1, -1)
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_a_fetch_by_id_that_waits_gets_no_records_of_a_topic_that_was_created_again(
+    is_created_again: bool, tmp_path: Path
+) -> None:
+    old_id = uuid_text_of("old") if is_created_again else None
+    with ExitStack() as opened:
+        endpoint = _Endpoint(tmp_path / "warehouse", opened, old_id)
+        error = endpoint.wait_by_id(endpoint.view.topic_id("orders"))
+    assert error is (ErrorCode.unknown_topic_id if is_created_again else ErrorCode.none)

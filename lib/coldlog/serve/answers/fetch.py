@@ -31,6 +31,7 @@ from coldlog.serve.answers.fetch_plans import AskedPartition, AskedRecords, Foun
 from coldlog.serve.answers.fetch_reads import FetchWork
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, write_answer
+from coldlog.serve.offered_topics import topic_uuid
 from coldlog.serve.read_ahead import ReadAhead
 from coldlog.serve.security.rights import Rights
 
@@ -49,6 +50,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     asked = [
         AskedPartition(
             name=name,
+            topic_id=getattr(topic, "topic_id", None),
             number=each.partition,
             offset=each.fetch_offset,
             max_bytes=max(0, each.partition_max_bytes),
@@ -169,6 +171,8 @@ async def _answer_partition(
 def _answer_found(context: Context, partition: AskedPartition, ends: PartitionEnds | None, found: Found) -> Values:
     if isinstance(found, FetchFailure):
         found = _error(context, partition, ends, found)
+    if isinstance(found, FetchedBatches) and not _has_asked_id(partition, found):
+        found = ErrorCode.unknown_topic_id
     if isinstance(found, ErrorCode):
         _count_failed(context, partition, found)
         return _answer(partition, found, ends)
@@ -176,6 +180,12 @@ def _answer_found(context: Context, partition: AskedPartition, ends: PartitionEn
         return _answer(partition, ErrorCode.none, ends)
     context.metrics.fetched(partition.name, found.size_bytes)
     return _answer(partition, ErrorCode.none, ends, found)
+
+
+def _has_asked_id(asked: AskedPartition, found: FetchedBatches) -> bool:
+    """Whether these are batches of the topic that was asked for. It may have been created again in newer tables, which
+    were opened after its name was looked up: while the fetch waited for news, or because a log was missing."""
+    return asked.topic_id is None or asked.topic_id == topic_uuid(found.log_slice.served.segment.topic_id)
 
 
 def _count_failed(context: Context, asked: AskedPartition, error: ErrorCode) -> None:

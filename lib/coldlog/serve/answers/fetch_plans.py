@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -25,9 +26,11 @@ from coldlog.serve.security.rights import Rights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPartition:
-    """One partition of a fetch. `name` is empty if there is no topic of this id."""
+    """One partition of a fetch. `topic_id` is None in versions that ask by name. `name` is empty if there is no topic
+    of this id."""
 
     name: str
+    topic_id: UUID | None
     number: int
     offset: int
     max_bytes: int
