@@ -112,17 +112,25 @@ class ArchiveView:
         digest = hashlib.sha256(uri.encode()).digest()
         self.cluster_id = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
 
+    def offered(self) -> OfferedTopics:
+        """Return the topics, by the names that clients use."""
+        (tables, topics), newest = self._topics, self._source.tables
+        if topics is None or tables is not newest:
+            topics = list_topics(self._from_newest(self._incarnations), self._prefix)
+            self._topics = newest, topics
+        return topics
+
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic, by the name that clients use."""
-        return self._offered().counts
+        return self.offered().counts
 
     def topic_id(self, name: str) -> UUID | None:
         """Return the id of a topic; None if its partitions have several, or it is not known."""
-        return self._offered().ids.get(name)
+        return self.offered().ids.get(name)
 
     def name_of(self, topic_id: UUID) -> str | None:
         """Return the topic that has this id; None if there is none."""
-        return self._offered().names.get(topic_id)
+        return self.offered().names.get(topic_id)
 
     def known_name_of(self, topic_id: UUID) -> str | None:
         """Return the topic of this id without reading anything; None also if the topics were not read yet."""
@@ -241,13 +249,6 @@ class ArchiveView:
 
     def _incarnations(self) -> list[Incarnation]:
         return self._source.tables.incarnations()
-
-    def _offered(self) -> OfferedTopics:
-        (tables, topics), newest = self._topics, self._source.tables
-        if topics is None or tables is not newest:
-            topics = list_topics(self._from_newest(self._incarnations), self._prefix)
-            self._topics = newest, topics
-        return topics
 
     def _archived(self, name: str, partition: int) -> ArchivedPartition | None:
         return self._from_newest(lambda: self._source.tables.partition(self.archive_name(name), partition))

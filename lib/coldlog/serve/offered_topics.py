@@ -19,11 +19,13 @@ from coldlog.records.source.archived_log import Incarnation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedTopics:
-    """`counts` has the number of partitions of each topic, `ids` the id of each that has one, `names` the reverse."""
+    """`counts` has the number of partitions of each topic, `ids` the id of each that has one, `names` the reverse.
+    `partition_ids` has the id of the incarnation of each partition as text, empty if it is not known."""
 
     counts: Mapping[str, int]
     ids: Mapping[str, UUID]
     names: Mapping[UUID, str]
+    partition_ids: Mapping[tuple[str, int], str]
 
 
 def list_topics(incarnations: Iterable[Incarnation], prefix: str) -> OfferedTopics:
@@ -43,6 +45,7 @@ def list_topics(incarnations: Iterable[Incarnation], prefix: str) -> OfferedTopi
         counts={name: 1 + max(each.partition for each in parts) for name, parts in offered.items()},
         ids=ids,
         names={topic_id: name for name, topic_id in ids.items()},
+        partition_ids={(name, each.partition): each.topic_id for name, parts in offered.items() for each in parts},
     )
 
 

@@ -7,7 +7,7 @@ ask again.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -19,6 +19,7 @@ from coldlog.serve.context import Context
 from coldlog.serve.groups.coordinator import Place
 from coldlog.serve.groups.group import CommittedOffset, Group
 from coldlog.serve.messages import Request
+from coldlog.serve.offered_topics import OfferedTopics
 from coldlog.serve.security.rights import Rights
 
 _MANY_GROUPS_FROM = 8
@@ -30,10 +31,12 @@ _NONE = CommittedOffset(offset=-1)
 async def answer_offset_commit(context: Context, request: Request) -> Values:
     """Each offset that was kept."""
     body = request.body
-    counts = await context.find(context.view.topics)
+    offered = await context.find(context.view.offered)
+    counts = {} if offered is None else offered.counts
+    ids = {} if offered is None else offered.partition_ids
     group: Group | ErrorCode = ErrorCode.group_authorization_failed
-    if counts is None:
-        counts, group = {}, ErrorCode.coordinator_not_available
+    if offered is None:
+        group = ErrorCode.coordinator_not_available
     elif body.group_id in request.rights.groups:
         group = context.groups.check_commit(body.group_id, identity(body))
     errors: dict[Place, ErrorCode] = {}
@@ -49,6 +52,7 @@ async def answer_offset_commit(context: Context, request: Request) -> Values:
                     leader_epoch=getattr(each, "committed_leader_epoch", -1),
                     metadata=each.committed_metadata or "",
                     committed_ms=time.time_ns() // 1_000_000,
+                    topic_id=ids.get(place, ""),
                 )
     if offsets:
         errors |= dict.fromkeys(offsets, await context.change_offsets(body.group_id, offsets))
@@ -69,16 +73,18 @@ async def answer_offset_commit(context: Context, request: Request) -> Values:
 
 
 async def answer_offset_fetch(context: Context, request: Request) -> Values:
-    """The committed offset of each partition, -1 where there is none; of all that have one if none is named."""
+    """The committed offset of each partition, -1 where there is none; of all that have one if none is named.
+
+    An offset of a topic that was created again since is none, as in Kafka, which removes it with the topic."""
     body, rights = request.body, request.rights
-    if request.version < _MANY_GROUPS_FROM:
-        return _committed(context, rights, body.group_id, body.topics)
-    return {
-        "groups": [
-            {"group_id": group.group_id, **_committed(context, rights, group.group_id, group.topics)}
-            for group in {each.group_id: each for each in body.groups}.values()
-        ]
-    }
+    is_one = request.version < _MANY_GROUPS_FROM
+    asked = {each.group_id: each.topics for each in ([body] if is_one else body.groups)}
+    offered = await _find_offered(context, [group_id for group_id in asked if group_id in rights.groups])
+    answers = [
+        {"group_id": group_id, **_committed(context, rights, group_id, topics, offered)}
+        for group_id, topics in asked.items()
+    ]
+    return answers[0] if is_one else {"groups": answers}
 
 
 async def answer_offset_delete(context: Context, request: Request) -> Values:
@@ -133,10 +139,44 @@ def _refuse(asked: Any, count: int | None) -> ErrorCode:
     return ErrorCode.offset_metadata_too_large if is_long else ErrorCode.none
 
 
-def _committed(context: Context, rights: Rights, group_id: str, asked: Sequence[Any] | None) -> dict[str, object]:
+async def _find_offered(context: Context, group_ids: Collection[str]) -> OfferedTopics | None:
+    """Return the topics that say which offsets of these groups count; None if they cannot be read.
+
+    Newer tables are looked for before an offset is left out: it may be of an incarnation that only they have."""
+    view, looks = context.view, context.view.looks
+
+    def offered_now() -> OfferedTopics:
+        view.look_again(looks)
+        return view.offered()
+
+    offered = await context.find(view.offered)
+    if offered is None or all(_held(context, each) == _counted(context, each, offered) for each in group_ids):
+        return offered
+    return await context.find(offered_now)
+
+
+def _held(context: Context, group_id: str) -> Mapping[Place, CommittedOffset]:
+    group = context.groups.groups.get(group_id)
+    return {} if group is None else group.offsets
+
+
+def _counted(context: Context, group_id: str, offered: OfferedTopics) -> Mapping[Place, CommittedOffset]:
+    """Return the offsets that are not of an older incarnation than the one that has the topic's name."""
+    ids = offered.partition_ids
+    return {
+        place: each
+        for place, each in _held(context, group_id).items()
+        if not each.topic_id or not ids.get(place) or each.topic_id == ids[place]
+    }
+
+
+def _committed(
+    context: Context, rights: Rights, group_id: str, asked: Sequence[Any] | None, offered: OfferedTopics | None
+) -> dict[str, object]:
     error = context.groups.refuse(group_id) if group_id in rights.groups else ErrorCode.group_authorization_failed
-    group = context.groups.groups.get(group_id) if error is ErrorCode.none else None
-    offsets = {} if group is None else group.offsets
+    if error is ErrorCode.none and offered is None:
+        error = ErrorCode.coordinator_load_in_progress  # After any other error some clients do not ask again.
+    offsets = {} if error is not ErrorCode.none or offered is None else _counted(context, group_id, offered)
     places: dict[str, list[int]] = {}
     if asked is None:
         for topic, number in offsets:

@@ -43,12 +43,13 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """Where a group goes on reading."""
+    """Where a group goes on reading. `topic_id` is that of the topic at the commit, as text; empty: unknown."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     committed_ms: int = 0
+    topic_id: str = ""
 
 
 class Group:

@@ -215,6 +215,7 @@ def _offset(row: Row) -> CommittedOffset:
         leader_epoch=_number(row, "leader_epoch"),
         metadata=str(row["metadata"]),
         committed_ms=_number(row, "committed_ms"),
+        topic_id=str(row["topic_id"] or ""),
     )
 
 
@@ -228,6 +229,7 @@ def _row(key: Key, offset: CommittedOffset) -> Row:
         "leader_epoch": offset.leader_epoch,
         "metadata": offset.metadata,
         "committed_ms": offset.committed_ms,
+        "topic_id": offset.topic_id or None,
     }
 
 

@@ -57,5 +57,10 @@ COMMITTED_OFFSETS = TableDefinition(
             required=True,
             comment="Last commit, or last time with members; of a node its renewal, of a slot when it was taken",
         ),
+        Column(
+            name="topic_id",
+            type="STRING",
+            comment="Id of the topic at the commit: the offset does not count if it was created again; NULL: unknown",
+        ),
     ),
 )
