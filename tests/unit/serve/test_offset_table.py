@@ -71,3 +71,13 @@ def test_an_offset_that_is_only_committed_again_is_kept_for_the_whole_retention(
             assert await endpoints.kept() == held(endpoint) == {}
 
     run_endpoints(str(warehouse), steps)
+
+
+def test_only_topics_with_the_prefix_have_offsets(warehouse: Path) -> None:
+    async def steps(endpoints: Endpoints) -> None:
+        one = await endpoints.start()
+        await one.change_offsets(GROUP, {_FIRST: _commit(7, 0)})
+        await one.change_offsets(GROUP, {("orders", 0): None, ("other.orders", 0): None, _SECOND: _commit(8, 0)})
+        assert await endpoints.kept() == held(one) == {_FIRST: _commit(7, 0), _SECOND: _commit(8, 0)}
+
+    run_endpoints(str(warehouse), steps)

@@ -137,13 +137,18 @@ class Coordinator:
             self._make(group_id).offsets[self._topic_prefix + topic, partition] = offset
 
     async def change_offsets(self, group_id: str, changes: Mapping[Place, Change]) -> None:
-        """Set or remove committed offsets of a group, and go on with what the store then has. Raise `LeaseLostError` if
-        another node coordinates the group, and what the store raises."""
+        """Set or remove committed offsets of a group, and go on with what the store then has. Topics without the prefix
+        have none. Raise `LeaseLostError` if another node coordinates the group, and what the store raises."""
         lease = self._led.get(slot_of(group_id))
         if self.refuse(group_id):
             raise LeaseLostError("another endpoint coordinates the group")
-        keys = {place: (group_id, place[0].removeprefix(self._topic_prefix), place[1]) for place in changes}
-        kept = await self._store.save({keys[place]: change for place, change in changes.items()}, lease)
+        prefix = self._topic_prefix
+        keys = {
+            (topic, partition): (group_id, topic.removeprefix(prefix), partition)
+            for topic, partition in changes
+            if topic.startswith(prefix)
+        }
+        kept = await self._store.save({key: changes[place] for place, key in keys.items()}, lease)
         if self._led.get(slot_of(group_id)) != lease:
             return  # The store has it, and gives it to who has the slot now.
         group = self._make(group_id)  # It may have been removed meanwhile.
