@@ -42,6 +42,8 @@ from tables.scattered_tables import Row, write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_world
 
 OLD_END, NEW_END, EPOCH = 10, 20, 3
+EMPTY = 1
+"""A partition without archived records."""
 
 
 def _world(folder: Path, end: int, topic_id: str | None = None) -> SidecarWorld:
@@ -52,7 +54,7 @@ def _world(folder: Path, end: int, topic_id: str | None = None) -> SidecarWorld:
     facts |= {"earliest_offset": 0, "latest_tiered_offset": end - 1}
     facts |= {"leader_epoch_lineage": [{"leader_epoch": EPOCH, "start_offset": 0}]}
     shutil.rmtree(world.warehouse / PARTITION_METADATA.name)
-    write(world.warehouse, PARTITION_METADATA, [facts])
+    write(world.warehouse, PARTITION_METADATA, [facts, {**facts, "partition": EMPTY + 1}])
     write(world.warehouse, QUARANTINE, [])
     return world
 
@@ -83,7 +85,7 @@ class _Endpoint:
             quota=ReadQuota(QuotaConfig(), SystemClock()),
             is_local=True,
         )
-        assert self.view.topics() == {"orders": 1}
+        assert self.view.topics() == {"orders": EMPTY + 2}
         known = self.view.partition("orders", 0)
         assert known is not None
         assert known.ends.end_offset == OLD_END
@@ -109,10 +111,10 @@ class _Endpoint:
         assert bool(found["records"]) == (error is ErrorCode.none)
         return error
 
-    def fetch(self, *offsets: int) -> list[tuple[ErrorCode, int, bool]]:
-        """Ask for the partition at several offsets; return error, end and whether there are records."""
+    def fetch(self, *offsets: int, partition: int = 0) -> list[tuple[ErrorCode, int, bool]]:
+        """Ask for a partition at several offsets; return error, end and whether there are records."""
         asked = [
-            SimpleNamespace(partition=0, fetch_offset=each, partition_max_bytes=1, current_leader_epoch=EPOCH)
+            SimpleNamespace(partition=partition, fetch_offset=each, partition_max_bytes=1, current_leader_epoch=EPOCH)
             for each in offsets
         ]
         topics = [SimpleNamespace(topic="orders", partitions=asked)]
@@ -147,6 +149,14 @@ def test_a_fetch_after_the_end_is_answered_from_the_newest_tables(endpoint: _End
         (ErrorCode.none, NEW_END, True),
         (ErrorCode.none, NEW_END, False),
         (ErrorCode.offset_out_of_range, NEW_END, False),
+    ]
+
+
+def test_a_partition_without_archived_records_is_an_empty_log(endpoint: _Endpoint) -> None:
+    """After UNKNOWN_TOPIC_OR_PARTITION a consumer asks again for ever, and never resets its offset."""
+    assert endpoint.fetch(0, 1, partition=EMPTY) == [
+        (ErrorCode.none, 0, False),
+        (ErrorCode.offset_out_of_range, 0, False),
     ]
 
 

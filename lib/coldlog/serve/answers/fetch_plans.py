@@ -120,8 +120,9 @@ def _plan_one(
         known = find_partition(context, asked.rights, *named, looks=asked.looks)
     if isinstance(known, ErrorCode):
         return None, known
-    if not known.is_archived and partition.offset == 0:
-        return known.ends, FetchedRecords(records=(), next_offset=0, ends=known.ends, read_bytes=0)
+    if not known.is_archived:
+        nothing = FetchedRecords(records=(), next_offset=0, ends=known.ends, read_bytes=0)
+        return known.ends, ErrorCode.offset_out_of_range if partition.offset else nothing
     wanted = FetchRequest(
         topic=context.view.archive_name(partition.name),
         partition=partition.number,
