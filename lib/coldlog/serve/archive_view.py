@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from base64 import urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,6 +105,7 @@ class ArchiveView:
         self._skips_gaps = skips_gaps
         self._idle_readers: list[tuple[object, OffsetReader]] = []
         self._turn = threading.Lock()
+        self._refreshed = weakref.ref(source.tables)
         self._looking = threading.Lock()
         self._looks = self._last_look = 0
         """How many looks for newer tables have begun, and the number of the last one that succeeded."""
@@ -226,9 +228,10 @@ class ArchiveView:
         )
 
     def refresh(self) -> bool:
-        """Open the newest versions of the tables; return whether there are newer ones."""
-        before = self._source.tables
+        """Open the newest versions of the tables; return whether they are newer than those of the last call. Requests
+        may have opened them since."""
         self._source.refresh()
+        before, self._refreshed = self._refreshed(), weakref.ref(self._source.tables)
         return self._source.tables is not before
 
     @property
@@ -244,7 +247,7 @@ class ArchiveView:
             check_wanted()
             if self._last_look <= before:
                 self._looks += 1
-                self.refresh()
+                self._source.refresh()
                 self._last_look = self._looks
 
     def _incarnations(self) -> list[Incarnation]:
@@ -259,7 +262,7 @@ class ArchiveView:
             return call()
         except RetriableError:
             check_wanted()
-            self.refresh()
+            self._source.refresh()
             return call()
 
     def _known_now(self) -> _Known:

@@ -37,7 +37,7 @@ from coldlog.tiering.system_clock import SystemClock
 _TIMED_OUT, _HOUR_MS = 7, 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class _HangingTables:
     """They say which topics there are, and hang when they are asked for a partition."""
 

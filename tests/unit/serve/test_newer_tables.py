@@ -175,6 +175,11 @@ def test_the_end_of_the_newest_epoch_is_that_of_the_newest_tables(endpoint: _End
     assert endpoint.end_of(EPOCH) == (ErrorCode.none, EPOCH, NEW_END)
 
 
+def test_fetches_that_wait_are_told_of_newer_tables_that_another_request_has_opened(endpoint: _Endpoint) -> None:
+    endpoint.fetch(OLD_END + 1)
+    assert [endpoint.view.refresh() for _ in range(2)] == [True, False]
+
+
 def test_clients_ask_again_if_the_newest_tables_cannot_be_opened(endpoint: _Endpoint) -> None:
     shutil.rmtree(endpoint.warehouse)
     failed = ErrorCode.kafka_storage_error
