@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from coldlog.errors import Reason
 from coldlog.indexing.builds.build_plan import WORK_COLUMNS, WorkTable
 from coldlog.indexing.builds.pending_here import find_pending_here, find_work_here
+from coldlog.indexing.builds.preceding_segments import FARTHEST
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.publish.serving_plan import ServingPlan
 from coldlog.model.states import IndexDepth, IndexStatus
@@ -100,8 +101,9 @@ def iter_pending_work(
     """Yield the segments to index: pending ones and some in quarantine.
 
     With `retry_quarantined`, all segments in quarantine are read again, and all whose index files were damaged. Without
-    it, only segments in quarantine whose reason may no longer apply are read again. A segment is counted from the log
-    start offset if, by the start offsets of the segments, that offset is inside it.
+    it, only segments in quarantine whose reason may no longer apply are read again. A segment with damaged files or an
+    abort that is not listed is read again soon after a pending one, whose log may show where its transactions began. A
+    segment is counted from the log start offset if, by the start offsets of the segments, that offset is inside it.
     """
     retried = frozenset[Key]()
     if found.retriable_count and not retry_quarantined:
@@ -123,6 +125,10 @@ def iter_pending_work(
     segments = segments.withColumn("is_last", _is_last() if is_mirror else F.lit(False))
     in_order = Window.partitionBy("topic", "partition", "topic_id").orderBy("start_offset", "segment_id")
     next_start = F.lead("start_offset").over(in_order)
+    is_pending = F.col("index_status") == IndexStatus.PENDING.value
+    is_soon_after = F.coalesce(F.max(is_pending).over(in_order.rowsBetween(-FARTHEST, -1)), F.lit(False))
+    segments = segments.withColumn("is_again", _is_in_doubt() & is_soon_after)
+    is_wanted = is_wanted | F.col("is_again")
     holds_log_start = (F.col("start_offset") < F.col("log_start_offset")) & (
         next_start.isNull() | (next_start > F.col("log_start_offset"))
     )
@@ -130,6 +136,13 @@ def iter_pending_work(
         "count_from_offset", F.when(holds_log_start, F.col("log_start_offset")).otherwise(F.col("start_offset"))
     )
     yield from _iter_work(counted.where(is_wanted), found.pending_count + found.retriable_count)
+
+
+def _is_in_doubt() -> Column:
+    """Select segments of which a build may find something else if it has the segments before them."""
+    is_unlisted = F.col("txn_index_empty").isNull() & (F.col("abort_marker_count") > 0)
+    is_aborting = (F.col("index_status") == IndexStatus.INDEXED.value) & is_unlisted
+    return F.col("is_listed") & F.coalesce(_is_retriable() | is_aborting, F.lit(False))
 
 
 def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> frozenset[Key]:

@@ -9,25 +9,29 @@ from collections.abc import Collection, Mapping
 from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, WorkTable
+from coldlog.indexing.builds.preceding_segments import FARTHEST
 from coldlog.model.states import IndexStatus
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Key, Row, key_of
 from coldlog.tables.delta.warehouse import Warehouse
 
+_Int64 = npt.NDArray[np.int64]
+_Bool = npt.NDArray[np.bool_]
 _INCARNATION = ("topic", "partition", "topic_id")
-_SELECTED_BY = ("index_status", "damaged_files", "holes", "is_listed")
+_SELECTED_BY = ("index_status", "damaged_files", "holes", "is_listed", "txn_index_empty", "abort_marker_count")
 
 
 def find_pending_here(
     warehouse: Warehouse, retried: Collection[Key], *, retry_quarantined: bool, is_mirror: bool
 ) -> WorkTable | None:
-    """Find pending segments, and those with a damaged file whose key is in `retried`, or all with
-    `retry_quarantined`; None if the table is too large."""
+    """Find pending segments, those in doubt soon after them, and those with a damaged file whose key is in `retried`,
+    or all with `retry_quarantined`; None if the table is too large."""
     segments = warehouse.small_table(SEGMENTS, (*WORK_COLUMNS, *_SELECTED_BY))
     if segments is None:
         return None
@@ -37,12 +41,15 @@ def find_pending_here(
     is_damaged = pc.fill_null(pc.greater(pc.list_value_length(damaged), 0), False)
     is_retriable = pc.or_(pc.equal(status, IndexStatus.QUARANTINED.value), is_damaged)
     is_pending = pc.equal(status, IndexStatus.PENDING.value)
-    next_starts = _next_starts(segments)
-    places = np.flatnonzero(pc.or_(is_pending, is_retriable).to_numpy())
+    order, follows = _in_order(segments)
+    next_starts = _next_starts(segments, order, follows)
+    is_again = _is_in_doubt(segments, is_retriable) & _is_soon_after(is_pending.to_numpy(), order, follows)
+    places = np.flatnonzero(pc.or_(is_pending, is_retriable).to_numpy() | is_again)
     rows = segments.select((*SEGMENTS.key, "index_status")).take(pa.array(places)).to_pylist()
     from_offsets: dict[int, int] = {}
     for at, row in zip(places.tolist(), rows, strict=True):
-        if row["index_status"] == IndexStatus.PENDING.value or retry_quarantined or key_of(SEGMENTS, row) in retried:
+        is_chosen = row["index_status"] == IndexStatus.PENDING.value or retry_quarantined or is_again[at]
+        if is_chosen or key_of(SEGMENTS, row) in retried:
             start, log_start = row["start_offset"], log_starts.get((row["topic"], row["partition"]))
             next_start = next_starts.get(at)
             from_offsets[at] = start
@@ -74,14 +81,40 @@ def _work(segments: pa.Table, from_offsets: Mapping[int, int], *, is_mirror: boo
     return WorkTable.of(rows)
 
 
-def _next_starts(segments: pa.Table) -> dict[int, int]:
-    """Return the start offset of the next segment of the same incarnation, by place, if there is one."""
+def _in_order(segments: pa.Table) -> tuple[_Int64, _Bool]:
+    """Return the places of the segments of each incarnation in order, and whether each but the first is of the same
+    incarnation as the one before it."""
     order = pc.sort_indices(segments, [(name, "ascending") for name in (*_INCARNATION, "start_offset", "segment_id")])
-    ordered = segments.select((*_INCARNATION, "start_offset")).take(order).combine_chunks()
+    ordered = segments.select(_INCARNATION).take(order).combine_chunks()
     follows = [pc.equal(ordered[name][1:], ordered[name][:-1]) for name in _INCARNATION]
-    followed = np.flatnonzero(reduce(pc.and_, follows).to_numpy()) if len(order) else np.empty(0, dtype=np.int64)
-    starts = ordered["start_offset"].to_numpy()[followed + 1]
-    return dict(zip(order.to_numpy()[followed].tolist(), starts.tolist(), strict=True))
+    is_same: _Bool = reduce(pc.and_, follows).to_numpy() if len(order) else np.empty(0, dtype=np.bool_)
+    return order.to_numpy().astype(np.int64), is_same
+
+
+def _next_starts(segments: pa.Table, order: _Int64, follows: _Bool) -> dict[int, int]:
+    """Return the start offset of the next segment of the same incarnation, by place, if there is one."""
+    followed = np.flatnonzero(follows)
+    starts = segments["start_offset"].to_numpy()[order[followed + 1]]
+    return dict(zip(order[followed].tolist(), starts.tolist(), strict=True))
+
+
+def _is_in_doubt(segments: pa.Table, is_retriable: pa.ChunkedArray) -> _Bool:
+    """Whether what a build found may change with the segments before, as in `build_work`."""
+    is_unlisted = pc.and_(pc.is_null(segments["txn_index_empty"]), pc.greater(segments["abort_marker_count"], 0))
+    is_indexed = pc.equal(segments["index_status"], IndexStatus.INDEXED.value)
+    is_aborting = pc.fill_null(pc.and_(is_indexed, is_unlisted), False)
+    found: _Bool = pc.and_(segments["is_listed"], pc.or_(is_retriable, is_aborting)).to_numpy()
+    return found
+
+
+def _is_soon_after(is_pending: _Bool, order: _Int64, follows: _Bool) -> _Bool:
+    """Whether one of the last `FARTHEST` segments before a segment is pending."""
+    found = np.zeros(len(order), dtype=np.bool_)
+    is_near, here = follows.copy(), is_pending[order]
+    for distance in range(1, min(FARTHEST, len(order) - 1) + 1):
+        found[order[distance:]] |= here[:-distance] & is_near
+        is_near = is_near[1:] & follows[: len(follows) - distance]
+    return found
 
 
 def _last_starts(segments: pa.Table) -> dict[Key, int]:
