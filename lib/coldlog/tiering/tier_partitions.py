@@ -1,8 +1,8 @@
 """Keep the log start of each partition in the tier, and which offsets the tier has of it.
 
-Both are in the table `tier_partitions`. A log start moves forward. It moves back only if a
-replica with fewer records became the leader (`valid_log_start`). The finished segments say what the tier has, as
-for Kafka's `earliest` and `latest-tiered` offsets.
+Both are in the table `tier_partitions`. A log start moves forward. It moves back only if a replica with fewer records
+became the leader (`valid_log_start`). The finished segments say what the tier has, as for Kafka's `earliest` and
+`latest-tiered` offsets.
 """
 
 from __future__ import annotations

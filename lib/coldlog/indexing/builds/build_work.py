@@ -139,7 +139,7 @@ def iter_pending_work(
 
 
 def _is_in_doubt() -> Column:
-    """Select segments of which a build may find something else if it has the segments before them."""
+    """Select segments for which a build may find something else when the segments before them are there."""
     is_unlisted = F.col("txn_index_empty").isNull() & (F.col("abort_marker_count") > 0)
     is_aborting = (F.col("index_status") == IndexStatus.INDEXED.value) & is_unlisted
     return F.col("is_listed") & F.coalesce(_is_retriable() | is_aborting, F.lit(False))

@@ -26,8 +26,8 @@ WRITTEN_COLUMNS = (
 COMPARED_COLUMNS = tuple(name for name in WRITTEN_COLUMNS if name != "log_modified_ms")
 """What makes a segment `changed`, unless the layout is a mirror."""
 UPDATED_COLUMNS = (*WRITTEN_COLUMNS, "index_depth")
-"""What is written of a segment that has changed. Its index depth is NULL from when its index is no longer of its
-objects until it is indexed again."""
+"""What is written of a segment that has changed. Its index depth is NULL if its index was built from other objects; the
+next build sets it."""
 STORED_COLUMNS = (*SEGMENTS.key, *UPDATED_COLUMNS, "topic_id", "build_number", "damaged_files")
 """What a comparison needs of `segments`."""
 FROM_LISTING, FROM_EVENTS = "listing", "events"
@@ -244,7 +244,7 @@ def _wanted(both: DataFrame, *, is_mirror: bool) -> dict[str, Column]:
 
 
 def _is_told_otherwise(wanted: dict[str, Column], stored: dict[str, Column], is_bad: Column) -> Column:
-    """Whether new events say what a build must know that reads the segment."""
+    """Whether new events tell more about the segment than the build knew that has read it."""
     is_told = F.lit(False)
     for name in ANNOUNCED_TO_BUILDS:
         is_told = is_told | ~wanted[name].eqNullSafe(stored[name])

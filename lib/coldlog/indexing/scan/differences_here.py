@@ -289,7 +289,7 @@ def _is_restored(wanted: Row, before: Mapping[str, Any], *, is_mirror: bool) -> 
 
 
 def _is_told_otherwise(wanted: Row, before: Mapping[str, Any]) -> bool:
-    """Whether new events say what a build must know that reads the segment."""
+    """Whether new events tell more about the segment than the build knew that has read it."""
     if all(wanted[name] == before[name] for name in ANNOUNCED_TO_BUILDS):
         return False
     sizes = wanted["announced_size_bytes"], wanted["size_bytes"]

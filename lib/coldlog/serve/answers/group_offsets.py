@@ -75,7 +75,7 @@ async def answer_offset_commit(context: Context, request: Request) -> Values:
 async def answer_offset_fetch(context: Context, request: Request) -> Values:
     """The committed offset of each partition, -1 where there is none; of all that have one if none is named.
 
-    An offset of a topic that was created again since is none, as in Kafka, which removes it with the topic."""
+    If the topic was created again since, its offset does not count. Kafka removes it with the topic."""
     body, rights = request.body, request.rights
     is_one = request.version < _MANY_GROUPS_FROM
     asked = {each.group_id: each.topics for each in ([body] if is_one else body.groups)}
@@ -142,7 +142,7 @@ def _refuse(asked: Any, count: int | None) -> ErrorCode:
 async def _find_offered(context: Context, group_ids: Collection[str]) -> OfferedTopics | None:
     """Return the topics that say which offsets of these groups count; None if they cannot be read.
 
-    Newer tables are looked for before an offset is left out: it may be of an incarnation that only they have."""
+    Before an offset is left out, this looks for newer tables: only they may have its incarnation."""
     view, looks = context.view, context.view.looks
 
     def offered_now() -> OfferedTopics:
@@ -161,7 +161,7 @@ def _held(context: Context, group_id: str) -> Mapping[Place, CommittedOffset]:
 
 
 def _counted(context: Context, group_id: str, offered: OfferedTopics) -> Mapping[Place, CommittedOffset]:
-    """Return the offsets that are not of an older incarnation than the one that has the topic's name."""
+    """Return the offsets, without those of older incarnations of their topics."""
     ids = offered.partition_ids
     return {
         place: each
