@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import socket
 import threading
@@ -27,20 +26,18 @@ from coldlog.archive.stores.stored_file import StoredFile
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
-from coldlog.runtime.console import Console
 from coldlog.serve.answers import fetch_reads
 from coldlog.serve.answers.fetch import answer_fetch
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
-from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
 from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.sending import Outlet
-from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tiering.rules.quota_config import QuotaConfig
 from coldlog.tiering.system_clock import SystemClock
+from endpoint_context import endpoint_context
 from stores.telling_folder import forget, telling_folder
 from tables.scattered_tables import write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, batch, sidecar_world
@@ -109,19 +106,11 @@ class _Served:
         return {offset: (each["error_code"], len(each["records"])) for offset, each in answers}
 
     def _context(self, seconds: float) -> Context:
-        return Context(
-            view=self.view,
-            host="",
-            port=0,
+        return endpoint_context(
+            self.view,
+            self.others,
             fetch_threads=self.fetch_threads,
-            lookup_threads=self.others,
-            table_threads=self.others,
-            send_threads=self.others,
-            console=Console(progress=io.StringIO(), results=io.StringIO()),
-            timeout_ms=1,
             request_seconds=seconds,
-            groups=Coordinator(first_delay_s=0),
-            metrics=Metrics(),
             quota=ReadQuota(self.quota, SystemClock()),
             is_local=True,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,21 +17,16 @@ import pytest
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.source.archived_log import Incarnation
-from coldlog.runtime.console import Console
 from coldlog.runtime.job import PlainJob
 from coldlog.runtime.settings_sources import load_settings
 from coldlog.serve.answers.offsets import answer_list_offsets
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
-from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
 from coldlog.serve.program import follow_settings
-from coldlog.serve.read_quota import ReadQuota
 from coldlog.serve.security.rights import ALL_RIGHTS, Names, Rights
-from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
-from coldlog.tiering.rules.quota_config import QuotaConfig
-from coldlog.tiering.system_clock import SystemClock
+from endpoint_context import endpoint_context
 
 _TIMED_OUT, _HOUR_MS = 7, 3_600_000
 
@@ -64,21 +58,7 @@ def _context(tables: _HangingTables, threads: Threads) -> Context:
     view = ArchiveView("memory", cast(RecordSource, SimpleNamespace(tables=tables)), LookupOptions())
     view.topics()
     others = Threads("others", 1)
-    return Context(
-        view=view,
-        host="",
-        port=0,
-        fetch_threads=others,
-        lookup_threads=threads,
-        table_threads=others,
-        send_threads=others,
-        console=Console(progress=io.StringIO(), results=io.StringIO()),
-        timeout_ms=1,
-        request_seconds=1,
-        groups=Coordinator(first_delay_s=0),
-        metrics=Metrics(),
-        quota=ReadQuota(QuotaConfig(), SystemClock()),
-    )
+    return endpoint_context(view, others, lookup_threads=threads, request_seconds=1)
 
 
 def _question(*places: tuple[str, int], timeout_ms: int = 0, rights: Rights = ALL_RIGHTS) -> Request:

@@ -7,7 +7,6 @@ its offset makes it go back, to where its last epoch ends or where auto.offset.r
 from __future__ import annotations
 
 import asyncio
-import io
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -24,20 +23,14 @@ from builders.segment_builder import Segment, uuid_text_of
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
-from coldlog.runtime.console import Console
 from coldlog.serve.answers.fetch import answer_fetch
 from coldlog.serve.answers.offsets import answer_epoch_ends
 from coldlog.serve.archive_view import ArchiveView
-from coldlog.serve.context import Context
-from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
-from coldlog.serve.read_quota import ReadQuota
-from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
-from coldlog.tiering.rules.quota_config import QuotaConfig
-from coldlog.tiering.system_clock import SystemClock
+from endpoint_context import endpoint_context
 from tables.scattered_tables import Row, write
 from worlds.sidecar_world import EPOCH_MS, LIMITS, SidecarWorld, batch, sidecar_world
 
@@ -69,22 +62,7 @@ class _Endpoint:
         source = opened.enter_context(closing(RecordSource(str(warehouse), lambda: new.layout, LIMITS)))
         self.view = ArchiveView(str(warehouse), source, LookupOptions())
         threads = opened.enter_context(closing(Threads("test", 3)))
-        self._context = Context(
-            view=self.view,
-            host="",
-            port=0,
-            fetch_threads=threads,
-            lookup_threads=threads,
-            table_threads=threads,
-            send_threads=threads,
-            console=Console(progress=io.StringIO(), results=io.StringIO()),
-            timeout_ms=1,
-            request_seconds=3600,
-            groups=Coordinator(first_delay_s=0),
-            metrics=Metrics(),
-            quota=ReadQuota(QuotaConfig(), SystemClock()),
-            is_local=True,
-        )
+        self._context = endpoint_context(self.view, threads, is_local=True)
         assert self.view.topics() == {"orders": EMPTY + 2}
         known = self.view.partition("orders", 0)
         assert known is not None

@@ -6,7 +6,6 @@ Its consumers would miss the first records of the topic without an error. Kafka 
 from __future__ import annotations
 
 import asyncio
-import io
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,18 +16,13 @@ from kio.schema.errors import ErrorCode
 from builders.segment_builder import uuid_text_of
 from coldlog.errors import RetriableError
 from coldlog.records.source.archived_log import Incarnation
-from coldlog.runtime.console import Console
 from coldlog.serve.answers.group_offsets import answer_offset_commit, answer_offset_fetch
 from coldlog.serve.archive_view import ArchiveView
-from coldlog.serve.context import Context
 from coldlog.serve.groups.coordinator import Coordinator
 from coldlog.serve.messages import Request
 from coldlog.serve.offered_topics import OfferedTopics, list_topics
-from coldlog.serve.read_quota import ReadQuota
-from coldlog.serve.telemetry.metrics import Metrics
 from coldlog.serve.threads import Threads
-from coldlog.tiering.rules.quota_config import QuotaConfig
-from coldlog.tiering.system_clock import SystemClock
+from endpoint_context import endpoint_context
 from servers.committing_endpoints import GROUP, Endpoints, run_endpoints
 
 _OLD, _NEW = uuid_text_of("old"), uuid_text_of("new")
@@ -70,21 +64,7 @@ class _Client:
     """A consumer without a group's protocol, at an endpoint with these groups and tables."""
 
     def __init__(self, groups: Coordinator, view: _View, threads: Threads) -> None:
-        self._context = Context(
-            view=cast(ArchiveView, view),
-            host="",
-            port=0,
-            fetch_threads=threads,
-            lookup_threads=threads,
-            table_threads=threads,
-            send_threads=threads,
-            console=Console(progress=io.StringIO(), results=io.StringIO()),
-            timeout_ms=1,
-            request_seconds=3600,
-            groups=groups,
-            metrics=Metrics(),
-            quota=ReadQuota(QuotaConfig(), SystemClock()),
-        )
+        self._context = endpoint_context(cast(ArchiveView, view), threads, groups=groups)
 
     async def commit(self, offset: int) -> None:
         """Commit the offset for both partitions."""
