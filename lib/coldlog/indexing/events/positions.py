@@ -78,20 +78,24 @@ def advance_positions(warehouse: Warehouse, before: Positions, new_rows: Iterabl
         _keep(warehouse, {**before, **{at: _joined(before.get(at), each) for at, each in new.items()}})
 
 
-def read_limited_events(warehouse: Warehouse, columns: Sequence[str] | None = None) -> pa.Table | None:
-    """Read the events that can be of the partitions to which the warehouse is limited, all columns or some, and add
-    `is_complete`: all records of their metadata partition are present and readable. None if there are too many."""
-    stored = warehouse.limited_table(SEGMENT_EVENTS, columns, times=COMPARED_HERE)
-    if stored is None:
-        return None
-    is_all = warehouse.partitions is None
-    positions = positions_of(stored) if is_all else read_positions(warehouse, has_values=False)
-    # The events of a metadata partition without a single readable event tell nothing.
+def lost_offsets(positions: Positions) -> dict[int, tuple[int, ...]]:
+    """Return the last offset of each run of lost records, by metadata partition; usually there are none."""
+    return {partition: each.lost_offsets for partition, each in positions.items() if each.lost_offsets}
+
+
+def read_limited_events(warehouse: Warehouse, columns: Sequence[str]) -> pa.Table | None:
+    """Read the events that can be of the partitions to which the warehouse is limited; None if there are too many."""
+    return warehouse.limited_table(SEGMENT_EVENTS, columns, times=COMPARED_HERE)
+
+
+def with_completeness(events: pa.Table, positions: Positions) -> pa.Table:
+    """Add `is_complete`: all records of the metadata partition are present and readable. The events of a metadata
+    partition without a single readable one tell nothing, and are left out."""
     known = [(partition, each.is_complete) for partition, each in positions.items() if each.event_count]
-    partitions = pa.array([partition for partition, _ in known], stored["metadata_partition"].type)
-    places = pc.index_in(stored["metadata_partition"], partitions)
+    partitions = pa.array([partition for partition, _ in known], events["metadata_partition"].type)
+    places = pc.index_in(events["metadata_partition"], partitions)
     is_complete = pa.array([is_complete for _, is_complete in known], pa.bool_())
-    return stored.append_column("is_complete", is_complete.take(places.combine_chunks())).filter(pc.is_valid(places))
+    return events.append_column("is_complete", is_complete.take(places.combine_chunks())).filter(pc.is_valid(places))
 
 
 def _joined(before: Position | None, new: Position) -> Position:

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from coldlog.indexing.events.announced_here import EVENT_COLUMNS
+from coldlog.indexing.events.announced_segments import EVENT_COLUMNS
 from coldlog.indexing.events.event_rows import COMPARED_HERE, FORGOTTEN
 from coldlog.indexing.events.positions import read_limited_events, read_positions
 from coldlog.indexing.publish.planned_rows import SERVED_COLUMNS

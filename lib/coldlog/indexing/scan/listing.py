@@ -1,15 +1,13 @@
 """List the segments of the archive: a small one in this process, a larger one in Spark tasks.
 
 A task lists many partition directories, several at once. The result has one row per segment and one row per object that
-the layout does not recognize. No object is opened, except an object that names a directory's topic. The state of a
-segment is derived from the listing: a copy with all required files counts as COPY_SEGMENT_FINISHED, otherwise as
-COPY_SEGMENT_STARTED (`incomplete`).
+the layout does not recognize (`listed_rows`). No object is opened, except an object that names a directory's topic.
 
-Each row has a digest of its values. The digest of the archive (`ArchiveDigest`) follows from the sum of these and from
-the directories, so it does not depend on who lists: the tasks of a run, or a process without Spark (`digest_archive`).
+The digest of the archive (`ArchiveDigest`) follows from the sum of the rows' digests and from the directories, so it
+does not depend on who lists: the tasks of a run, or a process without Spark (`digest_archive`).
 
-A directory that cannot be listed (`ArchiveError`) does not end the task. It becomes a row that is unrecognized and has
-the partition, which distinguishes it from an empty directory. A store that does not answer ends the task.
+A directory that cannot be listed (`ArchiveError`) does not end the task, but becomes a row. A store that does not
+answer ends the task.
 """
 
 from __future__ import annotations
@@ -29,28 +27,23 @@ from pyspark.sql import functions as F
 from coldlog.archive.inventory.reported_layout import ReportedLayout
 from coldlog.archive.layouts.layout import (
     ArchiveLayout,
-    BundleKind,
     DirectoryListing,
-    ListedSegment,
     PartitionDirectory,
     SegmentFileKind,
     UnrecognizedObject,
 )
-from coldlog.archive.layouts.sorted_entries import unrecognized_directory
 from coldlog.archive.stores.local_store import LocalStore
 from coldlog.errors import ArchiveError
-from coldlog.indexing.digests import digest_bytes, digest_of
+from coldlog.indexing.digests import digest_of
+from coldlog.indexing.scan.listed_rows import LISTED_SCHEMA, listed_row, rows_of, unlisted_row
 from coldlog.indexing.scan.listing_processes import map_in_processes
-from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 from coldlog.runtime.spark.arrow_frames import frame_of
 from coldlog.tables.definitions.segments import SEGMENTS
-from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 
 # Of the unrecognized rows, only a directory that cannot be listed has its partition.
 IS_UNLISTED = "unrecognized_name IS NOT NULL AND topic IS NOT NULL"
 _LOG_OBJECT_BYTES = "aggregate(filter(objects, o -> o.kind = 'log'), 0L, (bytes, o) -> bytes + o.size_bytes)"
-LISTED_COLUMNS = ("size_bytes", "objects", "missing_kinds", "log_modified_ms")
 _MOST_DIRECTORIES_A_TASK, _LISTED_AT_ONCE = 64, 16
 _DIGESTED_AT_ONCE = 1024
 """Directories whose rows one process holds."""
@@ -58,29 +51,6 @@ _MOST_SEGMENTS_ALONE = 10_000
 """More segments on a local disk are listed in several processes, which take a second to start."""
 _MOST_DIRECTORIES_HERE, _MOST_ROWS_HERE = 256, 30_000
 """What is listed in this process, because Spark's tasks take seconds to start."""
-LISTED_SCHEMA = pa.schema(
-    [
-        *(
-            SEGMENTS.arrow_schema.field(name).with_nullable(True)
-            for name in (
-                "topic",
-                "partition",
-                "topic_id",
-                "start_offset",
-                "segment_id",
-                *LISTED_COLUMNS,
-                "state",
-                "index_status",
-            )
-        ),
-        ("unrecognized_name", pa.string()),
-        ("unrecognized_bytes", pa.int64()),
-        ("unrecognized_why", pa.string()),
-        ("row_digest", pa.int64()),
-        ("directory", pa.string()),
-    ]
-)
-SEGMENT_COLUMNS = tuple(LISTED_SCHEMA.names[:-5])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,77 +257,10 @@ def _listing_rows(layout: ArchiveLayout, directory: PartitionDirectory) -> pa.Re
     try:
         listing = layout.list_segments(directory)
     except ArchiveError as wrong:
-        return rows_of(directory, [_unlisted_row(directory, wrong)])
+        return rows_of(directory, [unlisted_row(directory, wrong)])
     rows = [listed_row(segment) for segment in listing.segments]
     rows += [
         {"unrecognized_name": stray.name, "unrecognized_bytes": stray.size_bytes, "unrecognized_why": stray.why}
         for stray in listing.unrecognized
     ]
     return rows_of(directory, rows)
-
-
-def rows_of(directory: PartitionDirectory, rows: Iterable[Row]) -> pa.RecordBatch:
-    """Add the directory and the digest to each row."""
-    digested = [
-        {
-            **row,
-            "row_digest": int.from_bytes(digest_bytes(row)[:8], "big", signed=True),
-            "directory": directory.name,
-        }
-        for row in rows
-    ]
-    return pa.RecordBatch.from_pylist(digested, schema=LISTED_SCHEMA)
-
-
-def _unlisted_row(directory: PartitionDirectory, wrong: ArchiveError) -> dict[str, object]:
-    """Make the row of a directory that cannot be listed; unlike unrecognized objects, it has the partition."""
-    shown = unrecognized_directory(directory.name, f"cannot be listed: {wrong}")
-    return {
-        "topic": directory.topic,
-        "partition": directory.partition,
-        "topic_id": directory.topic_id,
-        "unrecognized_name": shown.name,
-        "unrecognized_bytes": shown.size_bytes,
-        "unrecognized_why": shown.why,
-    }
-
-
-def listed_row(segment: ListedSegment) -> Row:
-    """Make the row of a listed segment, without directory and digest."""
-    log = segment.find_object(SegmentFileKind.LOG)
-    return {
-        "topic": segment.topic,
-        "partition": segment.partition,
-        "topic_id": segment.topic_id,
-        "start_offset": segment.start_offset,
-        "segment_id": segment.segment_id,
-        "size_bytes": segment.listed_log_size_bytes,
-        "objects": [
-            {"kind": listed.kind.value, "name": listed.name, "size_bytes": listed.size_bytes}
-            for listed in segment.objects
-        ],
-        "missing_kinds": [kind.value for kind in segment.missing_kinds],
-        "log_modified_ms": log.modified_ms if log else None,
-        **_listed_state(segment.missing_kinds),
-    }
-
-
-def stored_as_listed(stored: Row) -> Row:
-    """Make the `listed_row` from which this row of `segments` has its objects."""
-    names = ("topic", "partition", "topic_id", "start_offset", "segment_id", "objects", "missing_kinds")
-    sizes = {each["kind"]: each["size_bytes"] for each in stored["objects"]}
-    # A build stores the size of a log that only a manifest has.
-    has_manifest = BundleKind.MANIFEST.value in {*sizes, *stored["missing_kinds"]}
-    return {
-        **{name: stored[name] for name in names},
-        "size_bytes": None if has_manifest else sizes.get(SegmentFileKind.LOG.value),
-        "log_modified_ms": stored["log_modified_ms"],
-        **_listed_state(stored["missing_kinds"]),
-    }
-
-
-def _listed_state(missing_kinds: Sequence[object]) -> Row:
-    is_whole = not missing_kinds
-    state = RemoteLogSegmentState.COPY_SEGMENT_FINISHED if is_whole else RemoteLogSegmentState.COPY_SEGMENT_STARTED
-    status = IndexStatus.PENDING if is_whole else IndexStatus.INCOMPLETE
-    return {"state": state.name, "index_status": status.value}

@@ -8,42 +8,57 @@ if lost records lie between the two.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
-from coldlog.indexing.events.positions import read_positions
-from coldlog.tables.delta.warehouse import Warehouse
+from coldlog.indexing.events.announced_segments import SegmentKey
+from coldlog.tables.delta.row_edits import Row
 
-_PARTITION = ("topic_id", "partition")
-_INT64_MAX = 2**63 - 1
-
-
-def lost_offsets(warehouse: Warehouse) -> dict[int, list[int]]:
-    """Read the last offset of each run of lost records, by metadata partition; usually there are none."""
-    positions = read_positions(warehouse, has_values=False)
-    return {partition: list(each.lost_offsets) for partition, each in positions.items() if each.lost_offsets}
+_FIRST, _LAST = -1, 2**63 - 1
 
 
-def with_lost_announcements(segments: DataFrame, lost: dict[int, list[int]]) -> DataFrame:
-    """Add the column `may_be_announced` to `segments`, which are listed or announced.
+def segment_key(row: Row) -> SegmentKey:
+    """The key that `fold_events` gives the segment of this row."""
+    return row["topic"], row["partition"], row["topic_id"], row["segment_id"]
 
-    Segments announced with their offsets have `metadata_partition` and `metadata_offset` set.
+
+def may_be_announced(
+    listed: Iterable[Row], announced: Mapping[SegmentKey, Row], lost: Mapping[int, Sequence[int]]
+) -> frozenset[SegmentKey]:
+    """Return the keys of the listed segments without an event that lost records may have announced.
+
+    `announced` are the segments with a valid event, as `fold_events` has them; both have all segments of a partition.
+    `lost` has the last offset of each run of lost records, by metadata partition.
     """
     if not lost:
-        return segments.withColumn("may_be_announced", F.lit(False))
-    by_offset = Window.partitionBy(*_PARTITION).orderBy(F.coalesce("start_offset", "announced_start_offset"))
-    before = by_offset.rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    after = by_offset.rangeBetween(1, Window.unboundedFollowing)
-    announced_at = F.when(F.col("announced_start_offset").isNotNull(), F.col("metadata_offset"))
-    places = {
-        "announced_before_at": F.coalesce(F.max(announced_at).over(before), F.lit(-1)),
-        "announced_after_at": F.coalesce(F.min(announced_at).over(after), F.lit(_INT64_MAX)),
-        "lost_at": F.try_element_at(_literal(lost), F.max("metadata_partition").over(Window.partitionBy(*_PARTITION))),
-    }
-    between = F.expr("exists(lost_at, lost -> announced_before_at < lost AND lost < announced_after_at) IS TRUE")
-    return segments.withColumns(places).withColumn("may_be_announced", between).drop(*places)
+        return frozenset()
+    of_partitions: dict[tuple[str, int], list[Row]] = {}
+    for (_, partition, topic_id, _), row in announced.items():
+        if row["announced_start_offset"] is not None:
+            of_partitions.setdefault((topic_id, partition), []).append(row)
+    announcements = {partition: _Announcements(rows, lost) for partition, rows in of_partitions.items()}
+    return frozenset(
+        segment_key(row)
+        for row in listed
+        if segment_key(row) not in announced
+        and (found := announcements.get((row["topic_id"], row["partition"]))) is not None
+        and found.may_lack(row["start_offset"])
+    )
 
 
-def _literal(lost: dict[int, list[int]]) -> Column:
-    pairs = [(F.lit(partition), F.array(*map(F.lit, offsets))) for partition, offsets in lost.items()]
-    return F.create_map(*(part for pair in pairs for part in pair))
+class _Announcements:
+    """The segments of a partition that were announced with their offsets, in the order of these."""
+
+    def __init__(self, rows: Sequence[Row], lost: Mapping[int, Sequence[int]]) -> None:
+        places = sorted((row["announced_start_offset"], row["metadata_offset"]) for row in rows)
+        self._starts = [start for start, _ in places]
+        self._latest = [_FIRST, *accumulate((at for _, at in places), max)]
+        earliest = [_LAST, *accumulate((at for _, at in reversed(places)), min)]
+        self._earliest = earliest[::-1]
+        self._lost = lost.get(max(row["metadata_partition"] for row in rows), ())
+
+    def may_lack(self, start_offset: int) -> bool:
+        """Whether records were lost after the announcements up to this offset, and before those of later segments."""
+        at = bisect_right(self._starts, start_offset)
+        return any(self._latest[at] < lost < self._earliest[at] for lost in self._lost)

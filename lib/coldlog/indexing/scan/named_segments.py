@@ -29,7 +29,8 @@ from coldlog.archive.layouts.layout import ArchiveLayout, ListsByName, Partition
 from coldlog.errors import ArchiveError
 from coldlog.indexing.events.decoded_events import NamedSegment
 from coldlog.indexing.scan.differences import FROM_EVENTS, STORED_COLUMNS
-from coldlog.indexing.scan.listing import DirectoryDigest, ListingTotals, listed_row, rows_of, stored_as_listed
+from coldlog.indexing.scan.listed_rows import listed_row, rows_of, stored_as_listed
+from coldlog.indexing.scan.listing import DirectoryDigest, ListingTotals
 from coldlog.indexing.scan.touched import Partition, Touched
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row

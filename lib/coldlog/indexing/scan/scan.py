@@ -1,9 +1,9 @@
 """Update `segments` to what the archive lists and what the metadata topic announced.
 
-The scan lists the archive (`listing`), joins what the metadata topic has announced (`announced_segments`), compares the
-result with `segments`, and writes the differences: new segments, segments whose objects or state changed, segments that
-are gone. The state is the announced one. The segments of a partition without known events are derived from the listing.
-If such a segment is no longer listed, it counts as DELETE_SEGMENT_FINISHED (`gone`).
+The scan lists the archive (`listing`), folds what the metadata topic has announced (`announced_segments`), compares
+both with `segments` (`comparison`), and writes the differences: new segments, segments whose objects or state changed,
+segments that are gone. The state is the announced one. The segments of a partition without known events are derived
+from the listing. If such a segment is no longer listed, it counts as DELETE_SEGMENT_FINISHED (`gone`).
 
 A segment that was announced as copied and whose first event is missing (`announced_segments`) is indexed like any
 other. Its offsets are read from its listing and its bytes. The same is true for a segment whose announcement the topic
@@ -29,12 +29,12 @@ from pyspark.sql import DataFrame
 
 from coldlog.archive.layouts.layout import ArchiveLayout, PartitionDirectory
 from coldlog.errors import UsageError
-from coldlog.indexing.scan.differences import ComparedInTasks
-from coldlog.indexing.scan.differences_here import ComparedHere
+from coldlog.indexing.scan.comparison import ComparedHere, ComparedInTasks
+from coldlog.indexing.scan.listed_rows import LISTED_SCHEMA
 from coldlog.indexing.scan.listing import (
-    LISTED_SCHEMA,
     ArchiveDigest,
     DirectoryDigest,
+    ListingTotals,
     digests_of_batches,
     digests_of_frame,
     list_here,
@@ -95,7 +95,7 @@ def scan_segments(
     try:
         archive = ArchiveDigest.of([*listed.digests, *(() if touched is None else touched.others)], beside)
         totals = archive.totals
-        compared = _compare(warehouse, listed, is_mirror=layout.is_mirror, has_unlisted=totals.unlisted > 0)
+        compared = _compare(warehouse, listed, totals, is_mirror=layout.is_mirror)
         if compared is None:
             return scan_segments(warehouse, layout, report=report, touched=_whole(touched))
         try:
@@ -163,20 +163,20 @@ def _whole(touched: Touched | None) -> Touched | None:
 
 
 def _compare(
-    warehouse: Warehouse, listed: _Listed, *, is_mirror: bool, has_unlisted: bool
+    warehouse: Warehouse, listed: _Listed, totals: ListingTotals, *, is_mirror: bool
 ) -> ComparedHere | ComparedInTasks | None:
     """Compare what was listed with events and stored rows, in this process or in tasks. None if only tasks can, and not
     all of each partition was listed."""
     rows = listed.in_tasks
     if listed.here is not None:
-        compared = ComparedHere.of(
-            warehouse, listed.here, is_mirror=is_mirror, has_unlisted=has_unlisted, named=listed.named
-        )
+        compared = ComparedHere.of(warehouse, listed.here, is_mirror=is_mirror, named=listed.named)
         if compared is not None or listed.named is not None:
             return compared
         rows = frame_of(warehouse.spark, pa.Table.from_batches(listed.here, schema=LISTED_SCHEMA))
     assert rows is not None
-    return ComparedInTasks(warehouse, rows, is_mirror=is_mirror, has_unlisted=has_unlisted)
+    return ComparedInTasks(
+        warehouse, rows, is_mirror=is_mirror, has_unlisted=totals.unlisted > 0, segment_count=totals.segments
+    )
 
 
 def _report_unlisted(compared: ComparedHere | ComparedInTasks, count: int, report: Callable[[str], None]) -> None:

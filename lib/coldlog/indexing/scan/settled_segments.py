@@ -32,8 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldlog.indexing.events.announced_here import FIRST_COLUMNS, LAST_COLUMNS
-from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
+from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS, FIRST_COLUMNS, LAST_COLUMNS
 from coldlog.indexing.events.event_rows import PARTITION_DELETE, SEGMENT, SEGMENT_UPDATE
 from coldlog.model.states import IndexStatus, RemoteLogSegmentState
 
@@ -64,10 +63,15 @@ class Compared:
     governed: frozenset[tuple[str, int]]
     some_stand: bool
 
+    @classmethod
+    def all_of(cls, stored: pa.Table, events: pa.Table, listed: pa.Table) -> Compared:
+        """Leave nothing out."""
+        return cls(stored=stored, events=events, listed=listed, governed=frozenset(), some_stand=False)
+
 
 def without_settled(stored: pa.Table, events: pa.Table, listed: pa.Table) -> Compared:
     """Leave out the segments that have ended or stand. `events` are all of these partitions, in
-    `announced_here.EVENT_COLUMNS`; `listed` has the segments of the listing (`SEGMENT_COLUMNS`)."""
+    `EVENT_COLUMNS`; `listed` has the segments of the listing (`SEGMENT_COLUMNS`)."""
     stored, events, listed = stored.combine_chunks(), events.combine_chunks(), listed.combine_chunks()
     is_gone = _is_gone(stored, listed["segment_id"])
     stands = _stands(stored, listed)

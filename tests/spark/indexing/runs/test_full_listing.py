@@ -29,8 +29,9 @@ from coldlog.archive.layouts.layout import PartitionDirectory, SegmentListing
 from coldlog.archive.layouts.local_tiered_storage import LocalTieredStorageLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.indexing import pipeline, preflight
-from coldlog.indexing.scan import differences_here, touched
-from coldlog.indexing.scan.listing import list_directories, rows_of, stored_as_listed
+from coldlog.indexing.scan import comparison, touched
+from coldlog.indexing.scan.listed_rows import rows_of, stored_as_listed
+from coldlog.indexing.scan.listing import list_directories
 from coldlog.indexing.steps import build_step
 from coldlog.model.states import RemotePartitionDeleteState
 from coldlog.tables.definitions.directory_digests import DIRECTORY_DIGESTS
@@ -288,7 +289,7 @@ def test_names_are_left_where_a_comparison_needs_all_of_a_partition(
     assert place.run() == (False, {"busy", "unknown"})
     assert not place.named, "a small partition"
     monkeypatch.setattr(touched, "SEGMENTS_A_NAME", 1)
-    monkeypatch.setattr(differences_here, "_MOST_ROWS", -1)
+    monkeypatch.setattr(comparison, "_MOST_ROWS", -1)
     place.broker.copy("busy", 5)
     assert place.run() == (False, {"busy", "unknown"})
     assert place.named == [("busy", 1)], "what tasks compare is listed whole"

@@ -1,5 +1,4 @@
-"""Test that a comparison without the segments that have ended or stand finds the same differences, over rows at
-random."""
+"""Draw rows of `segments`, events and a listing, as runs, builds and brokers may leave them, and as none would."""
 
 from __future__ import annotations
 
@@ -7,28 +6,26 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 import pyarrow as pa
-import pytest
 
-from coldlog.indexing.events.announced_here import EVENT_COLUMNS, fold_events
-from coldlog.indexing.scan.differences import STORED_COLUMNS
-from coldlog.indexing.scan.differences_here import differences_here
-from coldlog.indexing.scan.listing import LISTED_SCHEMA, SEGMENT_COLUMNS
-from coldlog.indexing.scan.settled_segments import Compared, without_settled
+from coldlog.indexing.events.announced_segments import EVENT_COLUMNS, fold_events
+from coldlog.indexing.scan.differences import STORED_COLUMNS, find_differences
+from coldlog.indexing.scan.listed_rows import LISTED_SCHEMA, SEGMENT_COLUMNS
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 
-_LIFE = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
-_EPOCHS = [[{"leader_epoch": epoch, "start_offset": 0}] for epoch in range(2)]
+LIFE = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
+EPOCHS = [[{"leader_epoch": epoch, "start_offset": 0}] for epoch in range(2)]
 _OTHER_VALUES: Row = {"state_source": "listing", "index_status": "indexed", "was_copied": False, "is_listed": True}
 _AFTER_BUILDS: tuple[Row, ...] = (
     {"index_status": "quarantined"}, {"damaged_files": ["x"]}, {"txn_index_empty": False}, {"log_modified_ms": None},
-    {"txn_index_empty": True, "build_number": None}, {"state_source": "events"}, {"state": _LIFE[0]},
+    {"txn_index_empty": True, "build_number": None}, {"state_source": "events"}, {"state": LIFE[0]},
 )  # fmt: skip
-_PARTITION_DELETED = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
+PARTITION_DELETED = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
 
 
-def _key(random: Random, number: int) -> Row:
+def drawn_key(random: Random, number: int) -> Row:
+    """The key of a segment of that number, in some partition."""
     topic_id = random.choice(("id-1", "id-2"))
     return {"topic": "a", "partition": random.randint(0, 5), "topic_id": topic_id, "segment_id": f"segment-{number}"}
 
@@ -36,7 +33,7 @@ def _key(random: Random, number: int) -> Row:
 def _states(random: Random) -> list[str]:
     """Mostly those of a usual life, or of its first half; sometimes one is missing or repeated, or they are out of
     order."""
-    life = list(_LIFE)
+    life = list(LIFE)
     if random.random() < 0.3:
         return life[:2]
     if random.random() < 0.25:
@@ -44,7 +41,7 @@ def _states(random: Random) -> list[str]:
             case 0:
                 del life[random.randrange(4)]
             case 1:
-                life.insert(random.randrange(5), random.choice(_LIFE))
+                life.insert(random.randrange(5), random.choice(LIFE))
             case 2:
                 random.shuffle(life)
             case _:
@@ -64,14 +61,14 @@ def _events_of(random: Random, key: Row, start_offset: int) -> list[Row]:
             "broker_id": random.choice((1, 2)),
             "custom_metadata": random.choice((None, b"x")),
         }
-        if state == _LIFE[0]:
+        if state == LIFE[0]:
             event |= {
                 "event_kind": "segment",
                 "start_offset": start_offset,
                 "end_offset": start_offset + 9,
                 "max_timestamp_ms": random.choice((5, 6)),
                 "size_bytes": 10,
-                "segment_leader_epochs": random.choice((*_EPOCHS, *_EPOCHS, _EPOCHS[0] + _EPOCHS[1], None)),
+                "segment_leader_epochs": random.choice((*EPOCHS, *EPOCHS, EPOCHS[0] + EPOCHS[1], None)),
                 "txn_index_empty": random.choice((None, False, True)),
             }
         events.append(event)
@@ -90,14 +87,15 @@ def _told(random: Random, streams: list[list[Row]]) -> Iterator[Row]:
         left -= 1
         if left == deletion:
             deleted = {"topic": "a", "partition": 2, "topic_id": "id-2", "metadata_partition": 3}
-            for state in _PARTITION_DELETED:
+            for state in PARTITION_DELETED:
                 yield dict.fromkeys(EVENT_COLUMNS) | deleted | {"event_kind": "partition_delete", "state": state}
         if not streams[at]:
             streams[at] = streams[-1]
             streams.pop()
 
 
-def _listed(key: Row, number: int) -> Row:
+def listed_row(key: Row, number: int) -> Row:
+    """A segment that is listed whole."""
     return key | {
         "start_offset": number,
         "size_bytes": 10,
@@ -107,7 +105,7 @@ def _listed(key: Row, number: int) -> Row:
         ],
         "missing_kinds": [],
         "log_modified_ms": 1,
-        "state": _LIFE[1],
+        "state": LIFE[1],
         "index_status": "pending",
     }
 
@@ -125,7 +123,7 @@ def _other_listing(random: Random, row: Row) -> Row:
             {"objects": [index, log]},
             {"objects": [log, index | {"size_bytes": 3}]},
             {"objects": [log | {"name": "other"}, index]},
-            {"missing_kinds": ["time_index"], "index_status": "incomplete", "state": _LIFE[0]},
+            {"missing_kinds": ["time_index"], "index_status": "incomplete", "state": LIFE[0]},
             {"start_offset": row["start_offset"] + 20_000},
             {"partition": 7},
         )
@@ -136,7 +134,7 @@ def _other_listing(random: Random, row: Row) -> Row:
 def _stored(random: Random, told: list[Row], listed: list[Row]) -> list[Row]:
     """The rows that a scan of the first events has left, some of them changed, most of them by a build."""
     listed = [_other_listing(random, row) if random.random() < 0.1 else row for row in listed]
-    before = differences_here(listed, fold_events(told[: -random.choice((1, 20, 400))]), [], is_mirror=False)
+    before = find_differences(listed, fold_events(told[: -random.choice((1, 20, 400))]), [], is_mirror=False)
     stored = [{name: row.get(name) for name in STORED_COLUMNS} for row in before]
     for row in stored:
         if row["index_status"] == "pending" and random.random() < 0.9:
@@ -157,18 +155,20 @@ def _stored(random: Random, told: list[Row], listed: list[Row]) -> list[Row]:
 
 def _gone(random: Random, keys: dict[int, Row]) -> list[Row]:
     """Rows of segments that were listed once, and no event names; some of them changed."""
-    once = differences_here([_listed(keys[number], number) for number in range(1_600, 1_700)], {}, [], is_mirror=False)
+    once = find_differences(
+        [listed_row(keys[number], number) for number in range(1_600, 1_700)], {}, [], is_mirror=False
+    )
     before = [{name: row.get(name) for name in STORED_COLUMNS} for row in once]
-    gone = differences_here([], {}, before, is_mirror=False)
+    gone = find_differences([], {}, before, is_mirror=False)
     stored = [{name: row.get(name) for name in STORED_COLUMNS} for row in gone]
     for row in stored:
         if random.random() < 0.2:
-            name, value = random.choice([("state", _LIFE[1]), ("index_status", "indexed"), ("is_listed", True)])
+            name, value = random.choice([("state", LIFE[1]), ("index_status", "indexed"), ("is_listed", True)])
             row[name] = value
     return stored
 
 
-def _tables(stored: list[Row], told: list[Row], listed: Iterable[Row] = ()) -> tuple[pa.Table, pa.Table, pa.Table]:
+def tables_of(stored: list[Row], told: list[Row], listed: Iterable[Row] = ()) -> tuple[pa.Table, pa.Table, pa.Table]:
     """The rows of `segments`, the events, and what is listed."""
     of_segments = {each.name: each.type for each in SEGMENTS.arrow_schema}
     of_events = {each.name: each.type for each in SEGMENT_EVENTS.arrow_schema} | {"is_complete": pa.bool_()}
@@ -180,13 +180,14 @@ def _tables(stored: list[Row], told: list[Row], listed: Iterable[Row] = ()) -> t
     )
 
 
-def _placed(told: Iterable[Row]) -> list[Row]:
+def placed(told: Iterable[Row]) -> list[Row]:
+    """Give events the places of a metadata partition of which nothing is missing."""
     return [event | {"metadata_offset": offset, "is_complete": True} for offset, event in enumerate(told)]
 
 
 def _now_listed(random: Random, key: Row, number: int) -> Iterator[Row]:
     """Usually one row; sometimes without the facts of the log, or in two directories."""
-    row = _listed(key, number)
+    row = listed_row(key, number)
     if random.random() < 0.03:
         row |= {"log_modified_ms": None, "size_bytes": random.choice((None, 10))}
     yield row
@@ -194,25 +195,9 @@ def _now_listed(random: Random, key: Row, number: int) -> Iterator[Row]:
         yield row | {"partition": 8}
 
 
-def _compared(left: Compared, *, is_mirror: bool) -> list[str]:
-    found = differences_here(
-        left.listed.to_pylist(),
-        fold_events(left.events.to_pylist()),
-        left.stored.to_pylist(),
-        is_mirror=is_mirror,
-        governed=left.governed,
-    )
-    return sorted(map(str, found))
-
-
-def _all(stored: pa.Table, events: pa.Table, listed: pa.Table) -> Compared:
-    return Compared(stored=stored, events=events, listed=listed, governed=frozenset(), some_stand=False)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None:
-    random = Random(seed)
-    keys = {number: _key(random, number) for number in range(1_700)}
+def draw_with_events(random: Random) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Rows of `segments`, events, and a listing, where most segments have events."""
+    keys = {number: drawn_key(random, number) for number in range(1_700)}
     # The last two hundred were never announced: only events tell that they do not belong to their partition.
     announced = [number for number in range(1_500) if random.random() < 0.95]
     streams = {number: _events_of(random, keys[number], number) for number in announced}
@@ -223,95 +208,17 @@ def test_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None
         if 1_500 <= number < 1_600 or number in halves or random.random() < 0.1
         for row in _now_listed(random, key, number)
     ]
-    told = _placed(_told(random, list(streams.values())))
-    rows, events, listing = _tables(_stored(random, told, listed) + _gone(random, keys), told, listed)
-    left = without_settled(rows, events, listing)
-    expected = _compared(_all(rows, events, listing), is_mirror=seed % 2 == 1)
-    assert _compared(left, is_mirror=seed % 2 == 1) == expected
-    assert len(expected) > 100
-    stand = len(listing) - len(left.listed)
-    assert left.some_stand
-    assert stand > 50
-    left_ids, named = set(left.stored["segment_id"].to_pylist()), set(events["segment_id"].to_pylist())
-    without_events = len(set(rows["segment_id"].to_pylist()) - left_ids - named)
-    left_out = len(rows) - len(left.stored)
-    assert left_out - stand > 200
-    assert without_events > 50
-    assert len(events) - len(left.events) == 4 * (left_out - without_events) - 2 * stand
+    told = placed(_told(random, list(streams.values())))
+    return tables_of(_stored(random, told, listed) + _gone(random, keys), told, listed)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_without_events_a_comparison_without_settled_segments_finds_the_same(seed: int) -> None:
-    random = Random(seed)
-    keys = {number: _key(random, number) for number in range(1_700)}
+def draw_without_events(random: Random) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The same without an event."""
+    keys = {number: drawn_key(random, number) for number in range(1_700)}
     listed = [
         row
         for number, key in keys.items()
         if number < 1_500 and random.random() < 0.9
         for row in _now_listed(random, key, number)
     ]
-    rows, events, listing = _tables(_stored(random, [], listed) + _gone(random, keys), [], listed)
-    left = without_settled(rows, events, listing)
-    expected = _compared(_all(rows, events, listing), is_mirror=seed % 2 == 1)
-    assert _compared(left, is_mirror=seed % 2 == 1) == expected
-    assert len(expected) > 100
-    assert len(listing) - len(left.listed) > 800
-    assert left.governed == frozenset()
-
-
-def _ended(key: Row) -> tuple[list[Row], list[Row]]:
-    """The events of a usual life, and the row that they lead to."""
-    life = [
-        dict.fromkeys(EVENT_COLUMNS) | key | {"metadata_partition": 3, "event_kind": "segment_update", "state": state}
-        for state in _LIFE
-    ]
-    life[0] |= {"event_kind": "segment", "start_offset": 1, "segment_leader_epochs": _EPOCHS[0]}
-    told = _placed(event | {"event_timestamp_ms": 7} for event in life)
-    before = differences_here([], fold_events(told), [], is_mirror=False)
-    return told, [{name: row.get(name) for name in STORED_COLUMNS} for row in before]
-
-
-def test_where_all_segments_have_ended_an_unannounced_one_is_an_orphan() -> None:
-    key = _key(Random(1), 1)
-    told, stored = _ended(key)
-    other = _listed(key | {"segment_id": "other"}, 2)
-    left = without_settled(*_tables(stored, told, [other]))
-    assert (len(left.stored), len(left.events), len(left.listed)) == (0, 0, 1)
-    (found,) = differences_here([other], {}, [], is_mirror=False, governed=left.governed)
-    assert found["index_status"] == "orphan"
-
-
-@pytest.mark.parametrize("column", ["topic", "partition", "topic_id"])
-def test_events_of_two_partitions_are_compared(column: str) -> None:
-    told, stored = _ended(_key(Random(1), 1))
-    told[2][column] = 9 if column == "partition" else "other"
-    left = without_settled(*_tables(stored, told))
-    assert (len(left.stored), len(left.events)) == (1, 4)
-
-
-def test_a_segment_whose_partition_was_deleted_is_compared() -> None:
-    """The partition of the metadata topic in which its deletion lies may be another one."""
-    key = _key(Random(1), 1)
-    told, stored = _ended(key)
-    deletion = {name: key[name] for name in ("topic", "partition", "topic_id")} | {"event_kind": "partition_delete"}
-    told = [dict.fromkeys(EVENT_COLUMNS) | deletion | {"metadata_partition": 2, "state": _PARTITION_DELETED[0]}, *told]
-    left = without_settled(*_tables(stored, _placed(told)))
-    assert (len(left.stored), len(left.events)) == (1, 5)
-
-
-def test_a_segment_that_was_indexed_before_it_was_deleted_is_left_out() -> None:
-    """A build knows more of its transaction index than the event."""
-    told, stored = _ended(_key(Random(1), 1))
-    stored[0] |= {"build_number": 3, "txn_index_empty": False}
-    assert len(without_settled(*_tables(stored, told)).stored) == 0
-
-
-def test_a_log_whose_size_is_no_longer_known_is_compared() -> None:
-    """A listing without the size of a log keeps the size that a build read only if it has the log's time."""
-    listed = _listed(_key(Random(1), 1), 1) | {"log_modified_ms": None}
-    (before,) = differences_here([listed], {}, [], is_mirror=False)
-    stored = {name: before.get(name) for name in STORED_COLUMNS} | {"index_status": "indexed", "build_number": 3}
-    for size_bytes in (10, None):
-        assert len(without_settled(*_tables([stored], [], [listed | {"size_bytes": size_bytes}])).stored) == 1
-    timed = {"log_modified_ms": 1}
-    assert len(without_settled(*_tables([stored | timed], [], [listed | timed | {"size_bytes": None}])).stored) == 0
+    return tables_of(_stored(random, [], listed) + _gone(random, keys), [], listed)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from coldlog.indexing.events.announced_segments import ANNOUNCED_COLUMNS
-from coldlog.indexing.scan.differences import STORED_COLUMNS, UPDATED_COLUMNS
-from coldlog.indexing.scan.differences_here import differences_here
+from coldlog.indexing.scan.differences import STORED_COLUMNS, UPDATED_COLUMNS, find_differences
 from coldlog.tables.delta.row_edits import Row
 
 _PLACE = ("a", 0, "id-1", "segment-1")
@@ -52,7 +51,7 @@ class _Segment:
             events[_OTHER] = announced | {"announced_state": "COPY_SEGMENT_FINISHED"}
         stored = [{name: self.row.get(name) for name in STORED_COLUMNS}] if self.row else []
         listed = [self._listed()] if self.is_listed else []
-        found = differences_here(listed, events, stored, is_mirror=self.is_mirror)
+        found = find_differences(listed, events, stored, is_mirror=self.is_mirror)
         for row in found:
             if row["segment_id"] == _KEY["segment_id"]:
                 self.row |= {name: row[name] for name in (*_KEY, "start_offset", *UPDATED_COLUMNS)}
@@ -131,5 +130,5 @@ def test_a_segment_that_was_read_before_its_events_is_read_again_if_they_may_tel
     stored = {name: (segment.row | before).get(name) for name in STORED_COLUMNS}
     announced: Row = dict.fromkeys(ANNOUNCED_COLUMNS) | {"announced_start_offset": 0} | told
     events = {_PLACE: announced | {"announced_state": "COPY_SEGMENT_FINISHED"}}
-    (found,) = differences_here([segment._listed()], events, [stored], is_mirror=False)
+    (found,) = find_differences([segment._listed()], events, [stored], is_mirror=False)
     assert found["index_status"] == status

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coldlog.indexing.events.announced_here import EVENT_COLUMNS, fold_events
+from coldlog.indexing.events.announced_segments import EVENT_COLUMNS, fold_events
 from coldlog.indexing.events.event_rows import SEGMENT, SEGMENT_UPDATE
 from coldlog.indexing.publish.planned_rows import plan_all_partitions, plan_rows
 from coldlog.indexing.publish.settled_deletions import without_settled

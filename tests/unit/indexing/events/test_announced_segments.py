@@ -1,4 +1,4 @@
-"""Test the fold of few events against a state machine of the tests, also with sequences that no broker writes."""
+"""Test the fold of events against a state machine of the tests, also with sequences that no broker writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from builders.event_sequences import announced_row, draw_events
 from builders.metadata_cache import MetadataCache
 from coldlog.formats.kafka.remote_log.remote_log_metadata import encode_event
-from coldlog.indexing.events.announced_here import fold_events
+from coldlog.indexing.events.announced_segments import fold_events
 from coldlog.indexing.events.event_rows import TOMBSTONE, event_row
 from coldlog.model.states import RemoteLogSegmentState
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
@@ -15,7 +15,7 @@ from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 _SEQUENCES = 2_000
 
 
-def test_few_events_are_folded_as_kafkas_cache_does() -> None:
+def test_events_are_folded_as_kafkas_cache_does() -> None:
     random = Random(6)
     states = []
     for number in range(_SEQUENCES):
