@@ -6,7 +6,9 @@ The chunks of a log are added in order. The rules, by the code that writes each 
   later batch that begins before the position of the next entry. A leader, and a broker that rebuilds the index, write
   the first form (LogSegment.append, LogSegment.recover). A follower appends a whole fetched set at once. Before Kafka
   3.9.1, and in 4.0.0, it writes at most one entry for the set: the last offset of the set, with the position of the
-  set's first batch (KAFKA-806, apache/kafka pull request 18012).
+  set's first batch (KAFKA-806, apache/kafka pull request 18012). The log cleaner of these versions appends sets, too,
+  but names the last record of the set (MemoryRecords.filterTo): compaction may have removed the records after it from
+  the set's last batch, whose header keeps its last offset.
 - Time index. The offset of an entry is in a batch. Followers, and leaders from Kafka 3.8 on, write the last offset
   of the batch that raised the largest timestamp; leaders up to 3.7 may write the offset of the record itself
   (LogValidator; KAFKA-16310).
@@ -27,6 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.kafka.offset_index import OFFSET_INDEX_ENTRY, OffsetIndex
@@ -36,6 +39,8 @@ from coldlog.formats.kafka.txn_index import TXN_INDEX_ENTRY, TxnIndex
 from coldlog.index.aborted_transactions import AbortedTransactions
 from coldlog.index.segment_index import IndexChunk
 from coldlog.index.segment_summary import SegmentSummary
+
+Int64Column = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,12 +71,12 @@ class OffsetIndexCheck:
         self._next_position = stop
 
     def _check_offsets(self, headers: BatchHeaders) -> None:
-        """A batch whose last offset is an entry's begins at or after its position, and before the next entry's."""
+        """A batch that ends with an entry's offset begins at or after its position, and before the next entry's."""
         first, offsets, positions = self._next_offset, self.index.offsets, self.index.positions
         stop = int(np.searchsorted(offsets, int(headers.last_offset[-1]), side="right"))
         batch = np.searchsorted(headers.last_offset, offsets[first:stop])
         begins = headers.position[batch]
-        is_wrong = (headers.last_offset[batch] != offsets[first:stop]) | (begins < positions[first:stop])
+        is_wrong = ~_may_end(headers, batch, offsets[first:stop]) | (begins < positions[first:stop])
         followed = positions[first + 1 : stop + 1]
         is_wrong[: len(followed)] |= begins[: len(followed)] >= followed
         if is_wrong.any():
@@ -94,6 +99,13 @@ class OffsetIndexCheck:
             expected=expected,
             found=f"last offset {int(self.index.offsets[entry])} at byte {int(self.index.positions[entry])}",
         )
+
+
+def _may_end(headers: BatchHeaders, batch: Int64Column, offsets: Int64Column) -> npt.NDArray[np.bool_]:
+    """Whether each batch ends with its offset, or its last record may have it: so few records fit up to there."""
+    counts, room = headers.record_count[batch], offsets - headers.base_offset[batch] + 1
+    may_end: npt.NDArray[np.bool_] = (counts > 0) & (counts <= room) | (headers.last_offset[batch] == offsets)
+    return may_end
 
 
 def _expected_offset(headers: BatchHeaders, batch: int) -> str:

@@ -29,6 +29,9 @@ What does not hold:
 - "The interval ends at the P of its own L." In a follower's index L may end a set that begins at P: the match may be
   any batch of the set.
 - "Backward timestamps break it." They add no entry, and (1) counts maxima only.
+- "(1) holds for a log that an older log cleaner has written." Its entry may name the last record of a batch, before the
+  batch's end (`index_checks`), and the time index names the end. No batch ends with such an L. So readers refuse the
+  interval and report it, and the next build reads the log.
 
 `T` is not negative. Kafka's maximum begins at -1, so batches without timestamps have no entry.
 

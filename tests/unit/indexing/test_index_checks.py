@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -88,3 +89,28 @@ def test_any_other_entry_is_refused_with_its_position(bad: bytes, entry: int, wi
     assert caught.value.reason is Reason.OFFSET_INDEX_INVALID
     assert caught.value.object_name == "00000000000000000100.index"
     assert caught.value.position == 8 * entry
+
+
+KEPT = (130, 132, 135)
+COMPACTED = Segment(
+    batches=tuple(
+        replace(
+            each, last_offset_delta=9, records=tuple(Record(timestamp_ms=at, offset=at, value=b"x" * 90) for at in KEPT)
+        )
+        if each.base_offset == 130
+        else each
+        for each in SIX_BATCHES.batches
+    )
+)
+"""Compaction left three records of the fourth batch; its header still ends with offset 139."""
+
+
+@pytest.mark.parametrize("window_bytes", [1, 1500, 1 << 20])
+def test_an_entry_of_the_log_cleaner_may_name_the_last_record_that_is_left_of_a_batch(window_bytes: int) -> None:
+    """Before Kafka 3.9.1, and in 4.0.0, it names that record of the last batch that it appended."""
+    positions = batch_positions(COMPACTED.batches)
+    for good in (entries((135, positions[3])), entries((135, positions[1]), (159, positions[4]))):
+        check(COMPACTED, good, window_bytes)
+    for offset, position in ((131, positions[3]), (135, positions[4]), (128, positions[2])):
+        with pytest.raises(ArchiveError):
+            check(COMPACTED, entries((offset, position)), window_bytes)
