@@ -2,8 +2,9 @@
 
 For segments that are indexed at sidecar depth: the tables name the interval that has the answer. It is read with one
 ranged read and decoded. The bytes must be those that the index describes: every batch has its checksum, and batches end
-at the two offsets between which the interval lies. If no record matches, because no record has the maximum of a header,
-the rest of the log is searched.
+at the two offsets between which the interval lies. The bytes may begin with batches before the interval: if one of
+these has a match, the time index has a wrong entry, and the first match may be before it. If no record matches, because
+no record has the maximum of a header, the rest of the log is searched.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
+from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
+from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.changed_logs import ExpectedEnds, shorter_log
 from coldlog.lookups.local.local_tier import FoundOffset
@@ -115,4 +117,15 @@ class IntervalSearch:
     def _take(self, stair: FoundOffset) -> None:
         sought = self.timestamps_ms
         while self._is_open and sought[len(self._found)] <= stair.timestamp_ms:
+            if stair.offset <= self.interval.after_offset:
+                raise self._wrong_time_index(stair, sought[len(self._found)])
             self._found.append(stair)
+
+    def _wrong_time_index(self, earlier: FoundOffset, sought_ms: int) -> ArchiveError:
+        return ArchiveError(
+            Reason.TIME_INDEX_INVALID,
+            "time index does not agree with the log",
+            object_name=self.segment.object_name_of(SegmentFileKind.TIME_INDEX),
+            expected=f"no timestamp of {sought_ms} or later up to offset {self.interval.after_offset}",
+            found=f"timestamp {earlier.timestamp_ms} at offset {earlier.offset}",
+        )

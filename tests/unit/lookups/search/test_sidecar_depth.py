@@ -226,3 +226,17 @@ def test_batch_after_the_end_of_its_segment_is_an_error(tmp_path: Path) -> None:
     content[len(content) - len(build_batch(segment.batches[-1])) + 5] ^= 1
     log.write_bytes(content)
     assert found(world, asked_ms) == (int(ErrorCode.CORRUPT_MESSAGE), -1)
+
+
+def test_a_match_before_the_interval_shows_that_the_time_index_is_wrong(tmp_path: Path) -> None:
+    """Without its first entries, the index seems to say that no batch before the last interval has a timestamp."""
+    whole = sidecar_world(tmp_path / "whole", [rising(400)])
+    time_index = whole.written[0].log.with_suffix(".timeindex").read_bytes()
+    world = sidecar_world(tmp_path / "cut", [rising(400)], stride_bytes=4096, time_index=time_index[-12:])
+    assert [row["index_depth"] for row in world.outcomes] == ["sidecar"]
+    answers = world.ask([EPOCH_MS + 20_000])
+    assert answers.errors.tolist() == [int(ErrorCode.CORRUPT_MESSAGE)]
+    (damage,) = answers.damages
+    assert damage.reason == "time_index_invalid"
+    assert damage.object_name.endswith(".timeindex")
+    assert found(world, EPOCH_MS + 100 * 399) == (0, 798)
