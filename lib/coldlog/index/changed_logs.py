@@ -5,14 +5,19 @@ Every reader that takes positions of batches or intervals from the tables raises
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coldlog.errors import ArchiveError, Reason
+from coldlog.index.leader_epoch_lineage import EpochStart, filter_epochs
 
 if TYPE_CHECKING:
     from coldlog.formats.kafka.record_batch import BatchHeaders
+
+
+_NO_LEADER_EPOCH = -1
 
 
 def shorter_log(position: int, expected: str, found: str) -> ArchiveError:
@@ -25,6 +30,19 @@ def replaced_batch(position: int, expected: str, found: str) -> ArchiveError:
     """The error for a position at which the log has another batch than the tables."""
     message = "log was replaced after it was indexed: the batch differs; run the pipeline again"
     return ArchiveError(Reason.HEADER_INVALID, message, position=position, expected=expected, found=found)
+
+
+def require_leader_epoch(epochs: Sequence[EpochStart], position: int, base_offset: int, leader_epoch: int) -> None:
+    """Raise `ArchiveError` if a batch has another leader epoch than its segment has at its offset. No checksum covers
+    it. `epochs` are those of the segment; if there are none, or the batch has none, nothing is compared."""
+    entries = filter_epochs(epochs)
+    if not entries or leader_epoch == _NO_LEADER_EPOCH:
+        return
+    at = bisect_right(entries, base_offset, key=lambda entry: entry[1]) - 1
+    is_right = leader_epoch == entries[at][0] if at >= 0 else leader_epoch <= entries[0][0]
+    if not is_right:
+        expected, found = f"leader epoch {entries[max(at, 0)][0]}", f"leader epoch {leader_epoch}"
+        raise replaced_batch(position, f"{expected} at offset {base_offset}", found)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,6 +28,7 @@ SEGMENT_NUMBERS = (
 )  # fmt: skip
 OBJECT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "objects", "size_bytes", "served_build_number",
+    "segment_leader_epochs",
 )  # fmt: skip
 NO_SEGMENTS = np.empty(0, dtype=np.int64)
 

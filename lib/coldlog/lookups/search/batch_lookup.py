@@ -17,11 +17,12 @@ from coldlog.archive.layouts.layout import ArchiveLayout
 from coldlog.archive.layouts.paced_layout import PacedLayout
 from coldlog.errors import RetriableError, UsageError
 from coldlog.formats.limits import DecodeLimits
-from coldlog.index.changed_logs import replaced_batch, shorter_log
+from coldlog.index.changed_logs import replaced_batch, require_leader_epoch, shorter_log
+from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.search.interval_lookup import IntervalSearch
 from coldlog.lookups.served_index import FoundBatch, FoundInterval
-from coldlog.tables.definitions.segments import listed_segment, required_integer
+from coldlog.tables.definitions.segments import leader_epochs, listed_segment, required_integer
 
 if TYPE_CHECKING:
     from coldlog.formats.kafka.record_batch import Int64Column
@@ -71,7 +72,7 @@ class BatchReader:
         not answer.
         """
         window = self._opened().read_log_range(listed_segment(segment), batch.position, batch.size_bytes)
-        return _find_stairs(window, batch, self.limits)
+        return _find_stairs(window, batch, self.limits, leader_epochs(segment))
 
     def search_interval(
         self, segment: Mapping[str, object], interval: FoundInterval, timestamps_ms: Sequence[int]
@@ -87,6 +88,7 @@ class BatchReader:
             segment=listed_segment(segment),
             log_bytes=required_integer(segment["size_bytes"]),
             limits=self.limits,
+            leader_epochs=leader_epochs(segment),
             interval=interval,
             timestamps_ms=timestamps_ms,
         ).run()
@@ -106,7 +108,9 @@ def load_decoder() -> None:
     _find_stairs(memoryview(_BATCH), batch, DecodeLimits(max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20))
 
 
-def _find_stairs(window: memoryview, batch: FoundBatch, limits: DecodeLimits) -> BatchStairs:
+def _find_stairs(
+    window: memoryview, batch: FoundBatch, limits: DecodeLimits, epochs: Sequence[EpochStart] = ()
+) -> BatchStairs:
     # Imported here, because compiled functions take longer to import than most answers.
     from coldlog.formats.kafka.record_batch import read_batch_headers
     from coldlog.formats.kafka.sections import SectionReader
@@ -116,10 +120,12 @@ def _find_stairs(window: memoryview, batch: FoundBatch, limits: DecodeLimits) ->
         window, position=batch.position, next_offset=0, is_last=True, max_batch_bytes=limits.max_batch_bytes
     )
     _require_indexed(batch, len(window), [int(each) for each in read.headers.base_offset])
+    leader_epoch = int(read.headers.leader_epoch[0])
+    require_leader_epoch(epochs, batch.position, batch.base_offset, leader_epoch)
     running = RunningMaximum(counted_from_offset=batch.counted_from_offset)
     for sections in SectionReader(limits=limits).iter_sections(window, read.headers, batch.position):
         stairs, _ = find_stairs(sections, read.headers, running)
-        return BatchStairs(stairs.timestamp_ms, stairs.offset, int(read.headers.leader_epoch[0]))
+        return BatchStairs(stairs.timestamp_ms, stairs.offset, leader_epoch)
     return BatchStairs(np.empty(0, np.int64), np.empty(0, np.int64), -1)
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.errors import ArchiveError, Reason
 from coldlog.formats.limits import DecodeLimits
-from coldlog.index.changed_logs import ExpectedEnds, shorter_log
+from coldlog.index.changed_logs import ExpectedEnds, require_leader_epoch, shorter_log
+from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.lookups.local.local_tier import FoundOffset
 from coldlog.lookups.served_index import FoundInterval
 
@@ -29,12 +30,13 @@ _WINDOW_BYTES = 4 << 20
 
 @dataclass(slots=True, kw_only=True)
 class IntervalSearch:
-    """A search in one log of `log_bytes`, for timestamps in ascending order."""
+    """A search in one log of `log_bytes`, for timestamps in ascending order. `leader_epochs` are the segment's."""
 
     layout: ArchiveLayout
     segment: ListedSegment
     log_bytes: int
     limits: DecodeLimits
+    leader_epochs: Sequence[EpochStart]
     interval: FoundInterval
     timestamps_ms: Sequence[int]
     _found: list[FoundOffset] = field(default_factory=list, init=False)
@@ -110,7 +112,10 @@ class IntervalSearch:
             if not self._is_open:
                 return
             if maxima[batch] >= self.timestamps_ms[len(self._found)]:
-                for stair in iter_stairs(window, headers.slice(batch, batch + 1), position, sections, running):
+                one = headers.slice(batch, batch + 1)
+                where = int(one.position[0]), int(one.base_offset[0]), int(one.leader_epoch[0])
+                require_leader_epoch(self.leader_epochs, *where)
+                for stair in iter_stairs(window, one, position, sections, running):
                     if stair.offset <= last:
                         self._take(stair)
 

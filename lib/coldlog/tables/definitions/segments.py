@@ -224,6 +224,12 @@ def listed_segment(row: Mapping[str, object]) -> ListedSegment:
     )
 
 
+def leader_epochs(row: Mapping[str, object]) -> tuple[tuple[int, int], ...]:
+    """Return the leader epochs of a row's segment, each with its first offset; none if they are not known."""
+    entries = row["segment_leader_epochs"]
+    return tuple((each["leader_epoch"], each["start_offset"]) for each in entries) if isinstance(entries, list) else ()
+
+
 def required_integer(value: object) -> int:
     """Return an integer column of a row; `TypeError` for anything else."""
     if not isinstance(value, int):

@@ -26,6 +26,7 @@ SEGMENT = {
     "segment_id": "B" * 21 + "A",
     "objects": [{"kind": "log", "name": LOG, "size_bytes": 1}],
     "served_build_number": 1,
+    "segment_leader_epochs": None,
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +242,19 @@ def test_a_match_before_the_interval_shows_that_the_time_index_is_wrong(tmp_path
     assert damage.reason == "time_index_invalid"
     assert damage.object_name.endswith(".timeindex")
     assert found(world, EPOCH_MS + 100 * 399) == (0, 798)
+
+
+@pytest.mark.parametrize("depth", [IndexDepth.SIDECAR, IndexDepth.BATCH])
+def test_another_leader_epoch_in_the_header_of_the_match_is_an_error(tmp_path: Path, depth: IndexDepth) -> None:
+    """No checksum covers it, and consumers compare it with that of the leader."""
+    batches = tuple(replace(each, leader_epoch=each.base_offset // 20) for each in rising(30).batches)
+    world = sidecar_world(tmp_path, [Segment(batches=batches, index_interval_bytes=1000)], depths=[depth])
+    log, asked_ms = world.written[0].log, EPOCH_MS + 100 * 15
+    assert (found(world, asked_ms), world.ask([asked_ms]).leader_epochs.tolist()) == ((0, 30), [1])
+    content = log.read_bytes()
+    position = sum(len(build_batch(each)) for each in batches[:15])
+    for leader_epoch in (0, 2, 1 << 24, -2):
+        changed = bytearray(content)
+        changed[position + 12 : position + 16] = struct.pack(">i", leader_epoch)
+        log.write_bytes(changed)
+        assert found(world, asked_ms) == (int(ErrorCode.CORRUPT_MESSAGE), -1), leader_epoch
