@@ -126,3 +126,9 @@ def test_segments_are_taken_in_the_order_of_their_keys() -> None:
 def test_names_of_objects_may_take_more_than_two_gigabytes() -> None:
     listed = work_of([1]).rows["objects"].chunk(0).flatten()
     assert pa.types.is_large_string(listed.field("name").type)
+
+
+def test_a_segment_is_decoded_again_if_its_objects_were_indexed_at_record_depth() -> None:
+    depths = ("sidecar", "batch", "record", None)
+    work = WorkTable.of(work_rows([_row(number, 1) | {"index_depth": depth} for number, depth in enumerate(depths)]))
+    assert [each.is_decoded for each in work] == [False, False, True, False]

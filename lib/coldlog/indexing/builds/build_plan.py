@@ -17,11 +17,13 @@ import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment, SegmentFileKind
 from coldlog.index.leader_epoch_lineage import EpochStart
+from coldlog.model.states import IndexDepth
 from coldlog.tables.definitions.segments import SEGMENTS, listed_segment, required_integer
 
 WORK_COLUMNS = (
     *SEGMENTS.key, "topic_id", "objects", "log_modified_ms", "build_number", "superseded_build_numbers",
     "announced_size_bytes", "announced_end_offset", "announced_max_timestamp_ms", "announced_leader_epochs",
+    "index_depth",
 )  # fmt: skip
 """The columns of `segments` that a build needs."""
 ADDED_COLUMNS = ("count_from_offset", "is_last", "is_log_damaged")
@@ -46,7 +48,8 @@ class SegmentWork:
 
     Running maxima and stairs count records from `count_from_offset` on. Announced values are None if no event is known.
     `is_last`: no listed segment of its directory begins after it. `is_log_damaged`: the log was found damaged, so it is
-    read at every depth.
+    read at every depth. `is_decoded`: its objects were indexed at record depth before, so they are again: a lookup that
+    the tables answered must not need the archive after the segment was counted again.
     """
 
     segment: ListedSegment
@@ -59,6 +62,7 @@ class SegmentWork:
     announced_leader_epochs: tuple[EpochStart, ...] = ()
     is_last: bool = False
     is_log_damaged: bool = False
+    is_decoded: bool = False
 
     @property
     def log_bytes(self) -> int:
@@ -79,6 +83,7 @@ class SegmentWork:
             announced_leader_epochs=_epoch_starts(row.get("announced_leader_epochs")),
             is_last=row.get("is_last") is True,
             is_log_damaged=row.get("is_log_damaged") is True,
+            is_decoded=row.get("index_depth") == IndexDepth.RECORD.value,
         )
 
 

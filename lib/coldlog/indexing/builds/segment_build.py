@@ -5,7 +5,7 @@ ends with one outcome piece: indexed, quarantined (the bytes are wrong, with the
 answer; to be tried again). A failure of one segment becomes its outcome, and the next segment is read.
 
 At sidecar depth no byte of the log is read (`sidecar_index`), unless the small files are not fit for it, or the log was
-found damaged before: then the segment is indexed at batch depth.
+found damaged before: then the segment is indexed at batch depth. A segment that is indexed at record depth keeps it.
 
 A segment must agree with its side files: the offset index must not point after the end of the log or between batches,
 the time index must not name offsets that the log does not hold, and the transaction index must list the aborts that the
@@ -182,6 +182,8 @@ def _index_at_depth(
     earlier: EarlierSegments, work: SegmentWork, options: BuildOptions, losses: Losses
 ) -> Generator[BuiltPart, None, dict[str, object]]:
     """As `_index_one`; at sidecar depth without the log, unless something is damaged or not fit for it."""
+    if work.is_decoded:
+        options = replace(options, depth=IndexDepth.RECORD)
     if options.depth is not IndexDepth.SIDECAR:
         return (yield from _index_one(earlier, work, options, losses))
     is_fit = not (losses.log or losses.files or work.is_log_damaged)

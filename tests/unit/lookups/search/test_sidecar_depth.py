@@ -258,3 +258,16 @@ def test_another_leader_epoch_in_the_header_of_the_match_is_an_error(tmp_path: P
         changed[position + 12 : position + 16] = struct.pack(">i", leader_epoch)
         log.write_bytes(changed)
         assert found(world, asked_ms) == (int(ErrorCode.CORRUPT_MESSAGE), -1), leader_epoch
+
+
+@pytest.mark.parametrize("depth", [IndexDepth.SIDECAR, IndexDepth.BATCH])
+def test_a_segment_that_was_deepened_keeps_its_depth_when_it_is_counted_again(
+    tmp_path: Path, depth: IndexDepth
+) -> None:
+    """The log starts inside it now."""
+    announced: list[dict[str, object]] = [{"is_decoded": True}]
+    world = sidecar_world(tmp_path, [rising(40)], depths=[depth], count_from=[41], announced=announced)
+    assert [row["index_depth"] for row in world.outcomes] == ["record"]
+    take_notes(world.notes)
+    assert found(world, EPOCH_MS + 100 * 20 - 30) == (0, 41)
+    assert count_requests(world.notes) == (0, 0), "the tables answer"
