@@ -74,14 +74,16 @@ class IntervalQuestion:
         if reader is None:
             answers.errors[self.where] = ErrorCode.NOT_DECODED
             return
+        found_count = 0
         try:
             found = reader.search_interval(self.segment, self.interval, self.timestamps_ms.tolist())
+            for at, record in zip(self.where.tolist(), found, strict=False):
+                answers.find(at, record)
+                found_count += 1
         except (ArchiveError, RetriableError) as failed:
-            _put_failure(answers, self.where, self.segment, failed)
+            _put_failure(answers, self.where[found_count:], self.segment, failed)
             return
-        for at, record in zip(self.where.tolist(), found, strict=False):
-            answers.find(at, record)
-        is_missing = np.arange(len(self.where)) >= len(found)
+        is_missing = np.arange(len(self.where)) >= found_count
         answers.errors[self.where[is_missing & self.is_latest]] = ErrorCode.NOT_DECODED
         is_missing &= ~self.is_latest
         if not is_missing.any() or self.following is None:

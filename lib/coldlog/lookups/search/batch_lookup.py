@@ -6,7 +6,7 @@ read from the archive, with one ranged read, and decoded. At sidecar depth they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -76,8 +76,8 @@ class BatchReader:
 
     def search_interval(
         self, segment: Mapping[str, object], interval: FoundInterval, timestamps_ms: Sequence[int]
-    ) -> list[FoundOffset]:
-        """Find the first record of each timestamp, which ascend, in an interval and the rest of its log; the last
+    ) -> Iterator[FoundOffset]:
+        """Yield the first record of each timestamp, which ascend, in an interval and the rest of its log; the last
         timestamps may have none. `segment` is a row of `segments`.
 
         Raise `ArchiveError` for damage and for other batches than the indexed ones, `RetriableError` if the archive

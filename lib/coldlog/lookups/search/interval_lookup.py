@@ -9,7 +9,7 @@ no record has the maximum of a header, the rest of the log is searched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,13 +39,13 @@ class IntervalSearch:
     leader_epochs: Sequence[EpochStart]
     interval: FoundInterval
     timestamps_ms: Sequence[int]
-    _found: list[FoundOffset] = field(default_factory=list, init=False)
+    _found_count: int = field(default=0, init=False)
 
-    def run(self) -> list[FoundOffset]:
-        """Return the first record of each timestamp, without those that the segment serves no record for.
+    def run(self) -> Iterator[FoundOffset]:
+        """Yield the first record of each timestamp, without those that the segment serves no record for.
 
         A later timestamp has no record if an earlier one has none. Raise `ArchiveError` for damage and for another log
-        than the indexed one.
+        than the indexed one. What was found before that counts: alone, such a timestamp reads no further.
         """
         interval, position, needed = self.interval, self.interval.position, 0
         next_offset, interval_end = self.segment.start_offset, interval.position + interval.size_bytes
@@ -64,13 +64,12 @@ class IntervalSearch:
             expected.check(headers)
             if until == interval_end:
                 expected.finish(interval.position)
-            self._search(window, headers, position)
+            yield from self._search(window, headers, position)
             position = int(headers.position[-1]) + int(headers.size_bytes[-1])
-        return self._found
 
     @property
     def _is_open(self) -> bool:
-        return len(self._found) < len(self.timestamps_ms)
+        return self._found_count < len(self.timestamps_ms)
 
     def _expected(self) -> ExpectedEnds:
         """Return what the index tells of the interval. Other batches say nothing about the answer."""
@@ -98,7 +97,7 @@ class IntervalSearch:
         )
         return window, read.headers, read.needed_bytes
 
-    def _search(self, window: memoryview, headers: BatchHeaders, position: int) -> None:
+    def _search(self, window: memoryview, headers: BatchHeaders, position: int) -> Iterator[FoundOffset]:
         """Search the batches in order; only those are decoded whose header has a timestamp that is still sought."""
         from coldlog.formats.kafka.sections import SectionReader
         from coldlog.index.stairs import RunningMaximum
@@ -111,20 +110,21 @@ class IntervalSearch:
         for batch in is_served.nonzero()[0].tolist():
             if not self._is_open:
                 return
-            if maxima[batch] >= self.timestamps_ms[len(self._found)]:
+            if maxima[batch] >= self.timestamps_ms[self._found_count]:
                 one = headers.slice(batch, batch + 1)
                 where = int(one.position[0]), int(one.base_offset[0]), int(one.leader_epoch[0])
                 require_leader_epoch(self.leader_epochs, *where)
                 for stair in iter_stairs(window, one, position, sections, running):
                     if stair.offset <= last:
-                        self._take(stair)
+                        yield from self._take(stair)
 
-    def _take(self, stair: FoundOffset) -> None:
+    def _take(self, stair: FoundOffset) -> Iterator[FoundOffset]:
         sought = self.timestamps_ms
-        while self._is_open and sought[len(self._found)] <= stair.timestamp_ms:
+        while self._is_open and sought[self._found_count] <= stair.timestamp_ms:
             if stair.offset <= self.interval.after_offset:
-                raise self._wrong_time_index(stair, sought[len(self._found)])
-            self._found.append(stair)
+                raise self._wrong_time_index(stair, sought[self._found_count])
+            self._found_count += 1
+            yield stair
 
     def _wrong_time_index(self, earlier: FoundOffset, sought_ms: int) -> ArchiveError:
         return ArchiveError(

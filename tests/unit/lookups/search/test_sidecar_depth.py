@@ -271,3 +271,17 @@ def test_a_segment_that_was_deepened_keeps_its_depth_when_it_is_counted_again(
     take_notes(world.notes)
     assert found(world, EPOCH_MS + 100 * 20 - 30) == (0, 41)
     assert count_requests(world.notes) == (0, 0), "the tables answer"
+
+
+def test_damage_behind_an_answer_fails_only_the_requests_that_need_it(tmp_path: Path) -> None:
+    """The interval is read in windows, and a request alone reads no window after its answer."""
+    batches = tuple(batch(at, EPOCH_MS + at, value=b"x" * 400_000) for at in range(30))
+    world = sidecar_world(tmp_path, [Segment(batches=batches, index_interval_bytes=1 << 30)])
+    log = world.written[0].log
+    content = bytearray(log.read_bytes())
+    content[-100] ^= 1
+    log.write_bytes(content)
+    together = world.ask([EPOCH_MS + 1, EPOCH_MS + 29])
+    assert together.errors.tolist() == [0, int(ErrorCode.CORRUPT_MESSAGE)]
+    assert together.offsets.tolist() == [1, -1]
+    assert found(world, EPOCH_MS + 1) == (0, 1)
