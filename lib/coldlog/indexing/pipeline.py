@@ -113,19 +113,18 @@ def deepen(job: Job) -> None:
     """deepen_indexes: index segments again at a greater depth, and publish them."""
     part = read_deepened_part(job.settings, job.arguments)
     layout = paced_opener(job.settings)()
-    with _writing(job, "deepen_indexes") as (warehouse, run):
+    with _writing(job, "deepen_indexes") as (warehouse, run), ServingPlan(warehouse) as plan:
         failure = None
         with job.console.stage("deepen") as stage:
             try:
-                summary = deepen_indexes(warehouse, layout, build_settings(job), part, job.console.note)
+                summary = deepen_indexes(warehouse, layout, build_settings(job), part, job.console.note, plan)
             except ColdlogError as failed:  # publish what was indexed before the failure
                 failure = failed
             else:
                 run["deepen"] = dataclasses.asdict(summary)
                 for fact in build_facts(summary):
                     stage.add(fact)
-        with ServingPlan(warehouse) as plan:
-            run["materialize"] = materialize_step(job, warehouse, plan)
+        run["materialize"] = materialize_step(job, warehouse, plan)
         if failure is not None:
             raise failure
 

@@ -20,6 +20,7 @@ from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.pipeline import deepen
 from coldlog.indexing.publish.materialize import materialize_metadata
+from coldlog.indexing.scan.log_starts import merge_log_start_offsets
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.offset_lookup import find_offsets_for_timestamps
 from coldlog.lookups.requests.rows import requests_from_rows
@@ -99,6 +100,23 @@ def _job(warehouse: Warehouse, archive: Path, *changed: str, **arguments: str | 
     given = {"topics": None, "since": None, "until": None, "depth": "record"} | arguments
     console = Console(progress=io.StringIO(), results=io.StringIO())
     return Job(spark=warehouse.spark, settings=settings, arguments=Namespace(**given), console=console)
+
+
+def test_a_segment_into_which_the_log_start_has_moved_is_counted_again(
+    warehouse: Warehouse, golden_archive: Path
+) -> None:
+    """A scan has found the log start, and the run ended before its build."""
+    served = [row for row in rows_in(warehouse, SEGMENTS) if (row["topic"], row["partition"]) == ("orders", 0)]
+    first = min((row for row in served if row["served_to_offset"]), key=lambda row: int(row["served_from_offset"]))
+    start = (first["served_from_offset"] + first["served_to_offset"]) // 2
+    merge_log_start_offsets(warehouse, {("orders", 0): start})
+    with planned_for_small_tables(warehouse.spark):
+        deepen(_job(warehouse, golden_archive, topics="payments"))
+    (row,) = [row for row in rows_in(warehouse, SEGMENTS) if row["segment_id"] == first["segment_id"]]
+    assert (row["served_from_offset"], row["counted_from_offset"]) == (start, start)
+    assert {row["served_index_depth"] for row in rows_in(warehouse, SEGMENTS) if row["topic"] == "payments"} >= {
+        "record"
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

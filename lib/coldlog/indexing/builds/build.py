@@ -144,15 +144,28 @@ def build_indexes(
     # Segments that were reported as damaged say nothing about the share of bad ones.
     bad_count = summary.quarantined_count + summary.damaged_log_count
     _index_reported(warehouse, layout, settings, summary, written, report)
-    # A segment that is counted again is not one more that is damaged.
-    damaged_log_count = summary.damaged_log_count
-    recount = iter_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
-    recounted = _run_commits(warehouse, layout, settings, recount, summary, written, report)
-    summary.indexed_count, summary.recounted_count = indexed.done, recounted.done
-    summary.damaged_log_count = damaged_log_count
+    _count_again(warehouse, layout, settings, plan, summary, written, report)
+    summary.indexed_count = indexed.done
     written.sum_up(summary)
     _fail_if_too_bad(summary, bad_count, indexed.tried, settings.max_quarantined_share)
     return summary
+
+
+def _count_again(
+    warehouse: Warehouse,
+    layout: ArchiveLayout,
+    settings: BuildSettings,
+    plan: ServingPlan,
+    summary: BuildSummary,
+    written: _Written,
+    report: Callable[[str], None],
+) -> None:
+    """Count segments again that serve from another offset than the one that they were counted from."""
+    # A segment that is counted again is not one more that is damaged.
+    damaged_log_count = summary.damaged_log_count
+    recount = iter_recount_work(warehouse, plan, is_mirror=layout.is_mirror)
+    summary.recounted_count = _run_commits(warehouse, layout, settings, recount, summary, written, report).done
+    summary.damaged_log_count = damaged_log_count
 
 
 def _index_reported(
@@ -188,9 +201,14 @@ def deepen_indexes(
     settings: BuildSettings,
     part: DeepenedPart,
     report: Callable[[str], None] = lambda _: None,
+    plan: ServingPlan | None = None,
 ) -> BuildSummary:
     """Index the segments of the part again, at its depth. Until `materialize_metadata`, lookups answer from the rows of
-    the lesser depth. Raise as `build_indexes` does."""
+    the lesser depth. Damage that is found may change what other segments serve, so segments are counted again, as
+    `build_indexes` does. On return `plan` is up to date. Raise as `build_indexes` does."""
+    if plan is None:
+        with ServingPlan(warehouse) as plan:
+            return deepen_indexes(warehouse, layout, settings, part, report, plan)
     found = survey_builds(warehouse)
     _remove_leftovers(warehouse, found)
     summary = BuildSummary(last_build_number=found.last_build_number)
@@ -198,9 +216,10 @@ def deepen_indexes(
     deeper = replace(settings, options=replace(settings.options, depth=part.depth))
     written = _Written()
     indexed = _run_commits(warehouse, layout, deeper, work, summary, written, report)
+    bad_count = summary.quarantined_count + summary.damaged_log_count
+    _count_again(warehouse, layout, settings, plan, summary, written, report)
     summary.indexed_count = indexed.done
     written.sum_up(summary)
-    bad_count = summary.quarantined_count + summary.damaged_log_count
     _fail_if_too_bad(summary, bad_count, indexed.tried, settings.max_quarantined_share)
     return summary
 
