@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from coldlog.archive.inventory.reports import InventoryReport
 from coldlog.archive.layouts.layout import ArchiveLayout
-from coldlog.errors import ColdlogError
+from coldlog.errors import ColdlogError, UsageError
 from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.deepened_part import read_deepened_part
 from coldlog.indexing.last_run import (
@@ -124,9 +124,22 @@ def deepen(job: Job) -> None:
                 run["deepen"] = dataclasses.asdict(summary)
                 for fact in build_facts(summary):
                     stage.add(fact)
-        run["materialize"] = materialize_step(job, warehouse, plan)
+        run["materialize"] = _publish_after(failure, job, warehouse, plan)
         if failure is not None:
             raise failure
+
+
+def _publish_after(
+    failure: ColdlogError | None, job: Job, warehouse: Warehouse, plan: ServingPlan
+) -> dict[str, object]:
+    """Publish. If that is refused because a build has failed before, raise that failure, which says what to do."""
+    try:
+        return materialize_step(job, warehouse, plan)
+    except UsageError as refused:
+        if failure is None:
+            raise
+        failure.add_note(f"nothing is published: {refused}")
+        raise failure from refused
 
 
 def materialize(job: Job) -> None:
@@ -199,7 +212,7 @@ def run_pipeline(job: Job, touched: Touched | None = None, *, is_full_listing: b
                 run["build"] = build_step(job, limited, paced_opener(job.settings)(), plan)
             except ColdlogError as failed:  # publish what was indexed before the failure
                 failure = failed
-            run["materialize"] = materialize_step(job, limited, plan)
+            run["materialize"] = _publish_after(failure, job, limited, plan)
         discrepancies, gap_count = reconcile_step(job, limited)
         run["reconcile"] = dataclasses.asdict(discrepancies)
         show_partitions(job, warehouse)

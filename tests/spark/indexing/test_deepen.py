@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from coldlog.archive.open_archive import open_archive
-from coldlog.errors import UsageError
+from coldlog.errors import RetriableError, UsageError
+from coldlog.indexing import pipeline
 from coldlog.indexing.builds.build import deepen_indexes
 from coldlog.indexing.deepened_part import DeepenedPart
 from coldlog.indexing.pipeline import deepen
@@ -42,6 +43,7 @@ from contents.table_contents import BUILD_NUMBERS, rows_in, table_rows
 from damage.cut_runs import copies_behind, copies_behind_each_write, copies_in_order
 from planning import planned_for_small_tables
 from read_quotas import shared_quota, taken_bytes
+from stores.faulty_layout import FaultyLayout
 from worlds.golden_warehouse import build_settings, golden_queries
 
 
@@ -102,14 +104,20 @@ def _job(warehouse: Warehouse, archive: Path, *changed: str, **arguments: str | 
     return Job(spark=warehouse.spark, settings=settings, arguments=Namespace(**given), console=console)
 
 
-def test_a_segment_into_which_the_log_start_has_moved_is_counted_again(
-    warehouse: Warehouse, golden_archive: Path
-) -> None:
-    """A scan has found the log start, and the run ended before its build."""
+def _with_moved_log_start(warehouse: Warehouse) -> tuple[Row, int]:
+    """Move the log start of orders-0 into its first served segment; return the segment and the offset."""
     served = [row for row in rows_in(warehouse, SEGMENTS) if (row["topic"], row["partition"]) == ("orders", 0)]
     first = min((row for row in served if row["served_to_offset"]), key=lambda row: int(row["served_from_offset"]))
     start = (first["served_from_offset"] + first["served_to_offset"]) // 2
     merge_log_start_offsets(warehouse, {("orders", 0): start})
+    return first, start
+
+
+def test_a_segment_into_which_the_log_start_has_moved_is_counted_again(
+    warehouse: Warehouse, golden_archive: Path
+) -> None:
+    """A scan has found the log start, and the run ended before its build."""
+    first, start = _with_moved_log_start(warehouse)
     with planned_for_small_tables(warehouse.spark):
         deepen(_job(warehouse, golden_archive, topics="payments"))
     (row,) = [row for row in rows_in(warehouse, SEGMENTS) if row["segment_id"] == first["segment_id"]]
@@ -117,6 +125,23 @@ def test_a_segment_into_which_the_log_start_has_moved_is_counted_again(
     assert {row["served_index_depth"] for row in rows_in(warehouse, SEGMENTS) if row["topic"] == "payments"} >= {
         "record"
     }
+
+
+def test_a_store_that_does_not_answer_is_the_failure_also_if_nothing_can_be_published_then(
+    warehouse: Warehouse, golden_archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler tries such a run again, and not one that the caller must change."""
+    first, start = _with_moved_log_start(warehouse)
+    layout = FaultyLayout(
+        layout=open_archive(str(golden_archive), "local_tiered_storage"),
+        unanswered_segment_ids=frozenset({first["segment_id"]}),
+    )
+    monkeypatch.setattr(pipeline, "paced_opener", lambda _: lambda: layout)
+    with planned_for_small_tables(warehouse.spark), pytest.raises(RetriableError, match="does not answer") as caught:
+        deepen(_job(warehouse, golden_archive, topics="no-such-topic"))
+    assert "nothing is published: 1 segments must be counted again" in caught.value.text_with_notes
+    (row,) = [row for row in rows_in(warehouse, SEGMENTS) if row["segment_id"] == first["segment_id"]]
+    assert row["served_from_offset"] < start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
