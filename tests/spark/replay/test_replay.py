@@ -500,3 +500,20 @@ def test_topic_that_was_created_again_is_not_continued(replayed: Replayed) -> No
         match="replay nightly cannot continue, because partitions are of topics that were created again: next-0",
     ):
         replayed.run(collected)
+
+
+def test_run_that_was_killed_is_not_repeated_in_a_topic_that_was_created_again(replayed: Replayed) -> None:
+    own = replayed.sink
+    with pytest.raises(KilledError):
+        replayed.run(DyingSink(spark=own.spark, uri=own.uri))
+    planned = replayed.states().read("nightly")
+    assert planned is not None
+    other = {place: replace(each, topic_id="another") for place, each in planned.partitions.items()}
+    replayed.states().change("nightly", planned, replace(planned, partitions=other))
+    message = "run 1 of replay nightly did not end and cannot be repeated: topics were created again .*: next-0, next-1"
+    with pytest.raises(UsageError, match=message):
+        replayed.run()
+    assert not Path(own.uri).exists()
+    unknown = {place: replace(each, topic_id="") for place, each in planned.partitions.items()}
+    replayed.states().change("nightly", replace(planned, partitions=other), replace(planned, partitions=unknown))
+    assert replayed.run().is_repeated

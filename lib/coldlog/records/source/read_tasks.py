@@ -53,6 +53,13 @@ class ReadTask:
     local: LocalPiece | None = None
 
     @property
+    def topic_id(self) -> str | None:
+        """Return the id of the topic that is read; None if a log directory does not have it."""
+        if self.local is not None:
+            return self.local.topic_id
+        return self.pieces[0].segment.topic_id
+
+    @property
     def size_bytes(self) -> int:
         """Return the bytes of logs that the task reads."""
         archived = sum(sum(piece.lengths) for piece in self.pieces)

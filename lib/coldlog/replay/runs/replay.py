@@ -14,7 +14,7 @@ a run reads all that the tables know.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from coldlog.records.source.filters import RecordFilter
 from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import Limit, SourceOptions, Strategy, Subscription
 from coldlog.records.source.planning import plan_reading
+from coldlog.records.source.read_tasks import ReadTask
 from coldlog.records.source.spans import find_spans
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_order import OrderedReading, Survey, TaskCounts, ordered, survey
@@ -353,13 +354,24 @@ def _reading(spark: SparkSession, options: ReplayOptions, planned: ReplayState) 
         end=Limit(offsets={place: state.until_offset for place, state in moved.items()}),
         min_tasks=max(options.source.min_tasks, spark.sparkContext.defaultParallelism),
     )
+    tasks = plan_reading(source, RecordFilter())
+    _require_same_topics(moved, tasks)
     return OrderedReading(
         options=source,
-        tasks=plan_reading(source, RecordFilter()),
+        tasks=tasks,
         task_of={place: state.task for place, state in moved.items()},
         reached_ms={place: state.reached_ms for place, state in moved.items()},
         drops_negative=options.negative_timestamps is NegativeTimestamps.DROP,
     )
+
+
+def _require_same_topics(planned: Mapping[TopicPartition, PartitionState], tasks: Sequence[ReadTask]) -> None:
+    """Check that a plan's offsets are not read from a topic that was created again since."""
+    ids = {(task.topic, task.partition): task.topic_id for task in tasks if task.topic_id}
+    others = sorted(place for place, topic_id in ids.items() if planned[place].topic_id not in ("", topic_id))
+    if others:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in others[:_SHOWN])
+        raise UsageError(f"topics were created again since it was planned: {names}")
 
 
 def _done(
