@@ -5,7 +5,7 @@ As in Kafka's Fetch of one partition. Numbers and names of errors are Kafka's (E
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from coldlog.errors import UsageError
@@ -122,12 +122,14 @@ class PartitionEnds:
     """The first offset and the ends of a partition in the archive; ends are exclusive.
 
     `end_offset` corresponds to a log's high watermark: no offset from it on is archived. From `last_stable_offset` on,
-    which is at most `end_offset`, transactions are open.
+    which is at most `end_offset`, transactions are open. `topic_id` differs if the topic was created again; empty: it
+    is unknown.
     """
 
     log_start_offset: int
     end_offset: int
     last_stable_offset: int
+    topic_id: str = field(default="", compare=False)
 
     def readable_end(self, *, is_committed: bool) -> int:
         """The first offset that a reader with this isolation level does not get."""

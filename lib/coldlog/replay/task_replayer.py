@@ -32,6 +32,7 @@ from coldlog.model.fetch import (
     FetchedRecord,
     FetchErrorCode,
     FetchFailure,
+    PartitionEnds,
 )
 from coldlog.model.states import IsolationLevel
 from coldlog.replay.buffers import RecordBuffers
@@ -95,10 +96,12 @@ class ReplayOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedTo:
     """How far a partition was replayed: the next offset, and the largest timestamp before it (None: no record was
-    replayed), from which lateness is computed."""
+    replayed), from which lateness is computed. `topic_id` is that of the topic, if it is known (not empty): the replay
+    stops if the topic was created again."""
 
     next_offset: int
     reached_ms: int | None = None
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +187,7 @@ class TaskReplayer:
         self._idling = TaskIdling(self._options.max_task_idle_ms)
         known = {place: to.reached_ms for place, to in start.items() if to is not None}
         self._lateness = Lateness({place: reached for place, reached in known.items() if reached is not None})
+        self._topic_ids = {place: to.topic_id for place, to in start.items() if to is not None}
         self._looked_ms: int | None = None
         self.counts = ReplayCounts()
         for (topic, partition), to in start.items():
@@ -197,8 +201,10 @@ class TaskReplayer:
         for place in self._positions.assigned:
             head = self._buffers.head_offset(place)
             offset = self._positions.position(*place) if head is None else head
-            reached_ms = self._lateness.reached_ms(place)
-            found[place] = None if offset is None else ReplayedTo(next_offset=offset, reached_ms=reached_ms)
+            reached_ms, topic_id = self._lateness.reached_ms(place), self._topic_ids.get(place, "")
+            found[place] = (
+                None if offset is None else ReplayedTo(next_offset=offset, reached_ms=reached_ms, topic_id=topic_id)
+            )
         return found
 
     def current_lag(self, topic: str, partition: int) -> int | None:
@@ -206,11 +212,12 @@ class TaskReplayer:
         return self._positions.current_lag(topic, partition)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset of a partition; records that are replayed again come late. Raise `UsageError` for
-        a partition that is not of the task, or a negative offset."""
+        """Continue at another offset of a partition, also of a topic that was created again; records that are replayed
+        again come late. Raise `UsageError` for a partition that is not of the task, or a negative offset."""
         before = self.replayed.get((topic, partition))
         self._positions.seek(topic, partition, offset)
         self._buffers.clear((topic, partition))
+        self._topic_ids.pop((topic, partition), None)
         if before is not None and offset < before.next_offset:
             self._lateness.forget((topic, partition))
 
@@ -342,12 +349,26 @@ class TaskReplayer:
         )
         if isinstance(answer, FetchFailure):
             raise self._stopped(place, offset, answer)
+        self._require_same_topic(place, offset, answer.ends)
         negative = sum(record.timestamp_ms < 0 for record in answer.records)
         self.counts.negative_timestamps += negative
         is_shorter = options.drops_negative_timestamps and negative
         kept = [record for record in answer.records if record.timestamp_ms >= 0] if is_shorter else answer.records
         self._positions.fetched(*place, answer)
         self._buffers.fill(place, kept)
+
+    def _require_same_topic(self, place: TopicPartition, offset: int, ends: PartitionEnds) -> None:
+        """Stop if the topic was created again: the offset is one of the topic before it."""
+        known = self._topic_ids.get(place, "")
+        if known and ends.topic_id not in ("", known):
+            other = FetchFailure(
+                error=FetchErrorCode.OFFSET_OUT_OF_RANGE,
+                message=f"topic {place[0]} was created again: its id was {known}, and is {ends.topic_id}; seek to "
+                f"offset {ends.log_start_offset} to replay the new one",
+                ends=ends,
+            )
+            raise self._stopped(place, offset, other)
+        self._topic_ids[place] = ends.topic_id or known
 
     def _begin(self, place: TopicPartition) -> int:
         """Return the position; if there is none, set it to the first archived offset."""

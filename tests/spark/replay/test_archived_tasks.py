@@ -92,6 +92,7 @@ def test_records_of_a_broker_are_replayed_in_the_order_of_timestamps(
     assert found == list(iter_merged({place: truth(fetcher, place, isolation_level) for place in PARTITIONS}))
     assert len(found) > 60_000
     assert {replayer.current_lag(*place) for place in PARTITIONS} == {0}
+    assert all(to is not None and to.topic_id for to in replayer.replayed.values())
     assert (replayer.counts.late_records, replayer.counts.records) == (0, len(found))
     assert replayer.counts.negative_timestamps == sum(timestamp_ms < 0 for _, (timestamp_ms, _) in found)
 

@@ -44,6 +44,7 @@ class GrowingArchive:
     fetch_ms: int = 0
     refresh_ms: int = 0
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
     failures: dict[TopicPartition, FetchFailure] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     _seen: dict[TopicPartition, list[Uploaded]] = field(default_factory=dict)
@@ -62,7 +63,8 @@ class GrowingArchive:
             return None
         end = seen[-1].end_offset
         start = self.log_starts.get((topic, partition), 0)
-        return PartitionEnds(log_start_offset=start, end_offset=end, last_stable_offset=end)
+        topic_id = self.topic_ids.get((topic, partition), "")
+        return PartitionEnds(log_start_offset=start, end_offset=end, last_stable_offset=end, topic_id=topic_id)
 
     def fetch_records(
         self,

@@ -65,7 +65,9 @@ def _archived(end_offset: int, stable_offset: int, topic_id: str = TOPIC_ID) -> 
         topic="orders",
         partition=0,
         topic_id=topic_id,
-        ends=PartitionEnds(log_start_offset=0, end_offset=end_offset, last_stable_offset=stable_offset),
+        ends=PartitionEnds(
+            log_start_offset=0, end_offset=end_offset, last_stable_offset=stable_offset, topic_id=topic_id
+        ),
         segments=(),
         from_offsets=np.empty(0, dtype=np.int64),
         undecided=(),
@@ -86,6 +88,7 @@ def _read(
         answer = tail.go_on(_request(offset, level, max_bytes), archived, OF_ARCHIVE)
         assert isinstance(answer, FetchedRecords), answer
         assert answer.ends == PartitionEnds(log_start_offset=0, end_offset=END, last_stable_offset=STABLE)
+        assert answer.ends.topic_id == TOPIC_ID
         found += [record.offset for record in answer.records]
         assert [record.value for record in answer.records] == [b"%d" % record.offset for record in answer.records]
         if answer.next_offset == offset:
@@ -195,6 +198,7 @@ def test_partition_that_is_not_archived_at_all_is_read_from_the_directory(direct
     unknown = FetchFailure(error=FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message="")
     answer = _tail(directory).go_on(_request(0, max_bytes=1 << 20), None, unknown)
     assert isinstance(answer, FetchedRecords)
+    assert answer.ends.topic_id == TOPIC_ID
     assert [record.offset for record in answer.records] == list(range(7))
 
 

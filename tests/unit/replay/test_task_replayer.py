@@ -282,6 +282,26 @@ def test_expired_offsets_are_skipped_only_by_a_seek() -> None:
     assert stamps(list(replayer)) == [("b", 35), ("a", 40), ("a", 50)]
 
 
+def test_replay_does_not_go_on_in_a_topic_that_was_created_again() -> None:
+    archive = growing({A: [uploaded(0, (0, 10), (1, 20)), uploaded(5_000, (2, 30))], B: [uploaded(0, (0, 15))]})
+    archive.topic_ids[A] = "first"
+    replayer = replayer_of(archive)
+    assert stamps(list(replayer)) == [("a", 10), ("b", 15), ("a", 20)]
+    begun = replayer.replayed
+    assert begun[A] == ReplayedTo(next_offset=2, reached_ms=20, topic_id="first")
+    archive.topic_ids[A] = "second"
+    archive.clock.time_ms += 5_000
+    continued = TaskReplayer(archive, archive.clock, begun)
+    for each in (replayer, continued):
+        for _ in range(2):
+            with pytest.raises(
+                ReplayError, match="offset 2 of a-0: .*its id was first, and is second; seek to offset 0 "
+            ):
+                list(each)
+    replayer.seek("a", 0, 0)
+    assert stamps(list(replayer)) == [("a", 10), ("a", 20), ("a", 30)]
+
+
 def test_start_after_the_end_of_the_archive_is_out_of_range() -> None:
     archive = growing({A: [uploaded(0, (0, 10))]})
     replayer = TaskReplayer(archive, archive.clock, {A: ReplayedTo(next_offset=9)})

@@ -249,7 +249,7 @@ def partition_ends(facts: PartitionFacts) -> PartitionEnds:
     first = facts.first_offset
     end = max(first, facts.local_start_offset)
     stable = end if facts.stable_offset is None else min(end, max(first, facts.stable_offset))
-    return PartitionEnds(log_start_offset=first, end_offset=end, last_stable_offset=stable)
+    return PartitionEnds(log_start_offset=first, end_offset=end, last_stable_offset=stable, topic_id=facts.topic_id)
 
 
 def _quarantined(row: dict[str, object]) -> QuarantinedSegment:

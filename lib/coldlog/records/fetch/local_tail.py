@@ -198,6 +198,7 @@ def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> 
         log_start_offset=state.log_start_offset,
         end_offset=state.high_watermark,
         last_stable_offset=state.last_stable_offset,
+        topic_id=state.topic_id or "",
     )
     if archived is None:
         return ends
@@ -205,4 +206,5 @@ def _joined(archived: ArchivedPartition | None, state: LocalLogState | None) -> 
         log_start_offset=_log_start(archived, state),
         end_offset=max(ends.end_offset, archived.ends.end_offset),
         last_stable_offset=max(ends.last_stable_offset, archived.ends.last_stable_offset),
+        topic_id=archived.ends.topic_id,
     )
