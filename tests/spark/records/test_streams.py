@@ -144,6 +144,14 @@ def test_offsets_that_expired_before_they_were_read_are_lost_data(followed: Foll
     assert [(piece.bounds.from_offset, piece.bounds.to_offset) for piece in task.pieces] == [(EXPIRED_BELOW, 39)]
 
 
+def test_run_whose_target_is_before_its_position_reads_nothing(followed: Followed) -> None:
+    """Spark asks for the target first, and then where a stream without a checkpoint begins."""
+    target = latest_position(followed.options(), {})
+    followed.come_to(1)
+    begun = initial_position(followed.options())
+    assert latest_position(followed.options(), begun, target=target) == begun != target
+
+
 def test_archive_that_ends_before_the_streams_position_is_reported(followed: Followed) -> None:
     further: Position = {"stream": {"0": 35, "1": 10}}
     with pytest.raises(

@@ -44,22 +44,22 @@ def latest_position(
             f"the stream has read partitions that its options or the archive no longer have: {names}. Use another "
             "checkpoint, or failOnDataLoss=false to continue without them"
         )
-    ends = {place: (span.start, span.until) for place, span in spans.items()}
-    if target is not None:
-        wanted = _offsets(target)
-        ends = {place: (first, min(end, wanted[place])) for place, (first, end) in ends.items() if place in wanted}
-    until = {place: end for place, (_, end) in ends.items()}
-    begun = {place: begun.get(place, first) for place, (first, _) in ends.items()} | begun
-    ended_early = sorted(place for place, offset in begun.items() if until.get(place, offset) < offset)
+    ended_early = sorted(place for place, offset in begun.items() if place in spans and spans[place].until < offset)
     if ended_early and options.fails_on_data_loss:
         names = ", ".join(
-            f"{topic}-{partition} ends at {until[topic, partition]}, the stream continues at {begun[topic, partition]}"
+            f"{topic}-{partition} ends at {spans[topic, partition].until}, the stream continues at "
+            f"{begun[topic, partition]}"
             for topic, partition in ended_early[:_SHOWN]
         )
         raise UsageError(
             f"the archive ends before the stream's position, maybe because a topic was created again: {names}. Use "
             "another checkpoint, or failOnDataLoss=false to wait until the archive is longer"
         )
+    # The position of a stream without a checkpoint may be after the target, which Spark asks for first.
+    wanted = None if target is None else _offsets(target)
+    read = {place: span for place, span in spans.items() if wanted is None or place in wanted}
+    until = {place: span.until if wanted is None else min(span.until, wanted[place]) for place, span in read.items()}
+    begun = {place: span.start for place, span in read.items()} | begun
     reached = {place: max(offset, until.get(place, 0)) for place, offset in begun.items()}
     return _position(reached if most_offsets is None else _share(begun, reached, most_offsets))
 
