@@ -144,6 +144,18 @@ def test_offsets_that_expired_before_they_were_read_are_lost_data(followed: Foll
     assert [(piece.bounds.from_offset, piece.bounds.to_offset) for piece in task.pieces] == [(EXPIRED_BELOW, 39)]
 
 
+def test_new_partition_that_does_not_begin_at_offset_0_is_lost_data(followed: Followed) -> None:
+    followed.topic = "stream-expired"
+    reached = latest_position(followed.options(), {})
+    assert reached == {"stream-expired": {"0": 40}}
+    with pytest.raises(
+        UsageError, match="new to the stream do not begin at offset 0, .*: stream-expired-0 at 30; fail"
+    ):
+        plan_micro_batch(followed.options(), {}, reached)
+    (task,) = plan_micro_batch(followed.options(failOnDataLoss="false"), {}, reached)
+    assert [(piece.bounds.from_offset, piece.bounds.to_offset) for piece in task.pieces] == [(EXPIRED_BELOW, 39)]
+
+
 def test_run_whose_target_is_before_its_position_reads_nothing(followed: Followed) -> None:
     """Spark asks for the target first, and then where a stream without a checkpoint begins."""
     target = latest_position(followed.options(), {})

@@ -2,8 +2,8 @@
 
 A stream's position is the next offset of each partition. Spark keeps it in the checkpoint:
 `{"orders": {"0": 23, "1": 0}}`. Each micro-batch reads the current tables, so it includes what was uploaded and indexed
-since, and new partitions from their first offset on. A stream never goes back. If the archive ends before the position,
-because the topic or the tables were created again, data is lost.
+since, and new partitions from their first offset on; if that is not 0, data is lost. A stream never goes back. If the
+archive ends before the position, because the topic or the tables were created again, data is lost.
 
 `maxOffsetsPerTrigger` is shared among the partitions by how many offsets each still has, as in Spark's Kafka source.
 """
@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from coldlog.errors import UsageError
 from coldlog.records.source.filters import RecordFilter
+from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import EARLIEST, Limit, SourceOptions, Strategy, Subscription, TopicPartition
 from coldlog.records.source.planning import plan_reading
 from coldlog.records.source.read_tasks import ReadTask
@@ -83,12 +84,26 @@ def plan_micro_batch(options: SourceOptions, start: Position, end: Position) -> 
         spans = find_spans(
             _of_partitions(options, {place: until[place] for place in new}, start=Limit(offset=EARLIEST))
         )
+        _require_from_zero(options, spans)
         begun |= {place: span.start for place, span in spans.items()}
     moved = {place: offset for place, offset in until.items() if begun.get(place, offset) < offset}
     if not moved:
         return []
     grown = _of_partitions(options, moved, start=Limit(offsets={place: begun[place] for place in moved}))
     return plan_reading(replace(grown, end=Limit(offsets=moved)), RecordFilter())
+
+
+def _require_from_zero(options: SourceOptions, spans: Mapping[TopicPartition, PartitionSpan]) -> None:
+    """Raise `UsageError` if the first offsets of a new partition expired before the stream has read them."""
+    late = sorted(place for place, span in spans.items() if span.start > 0)
+    if late and options.fails_on_data_loss:
+        names = ", ".join(
+            f"{topic}-{partition} at {spans[topic, partition].start}" for topic, partition in late[:_SHOWN]
+        )
+        raise UsageError(
+            f"partitions that are new to the stream do not begin at offset 0, so records may be missing: {names}; "
+            "failOnDataLoss=false reads what there is"
+        )
 
 
 def _of_partitions(options: SourceOptions, places: Offsets, *, start: Limit) -> SourceOptions:
