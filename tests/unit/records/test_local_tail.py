@@ -163,6 +163,24 @@ def test_offsets_that_neither_has_are_an_error_also_after_segments_leave_the_dir
     assert _read(tail, _archived(14, 3), 14, UNCOMMITTED, 1) == [each for each in RECORDS if each >= 14]
 
 
+@pytest.mark.parametrize(
+    ("archive_end", "left"), [(14, ""), (16, ""), (11, "; 11 to 13 left the log directory and are")]
+)
+def test_archived_offsets_that_nobody_decides_are_not_said_to_be_lost(
+    directory: Path, archive_end: int, left: str
+) -> None:
+    for stem in (0, 7):
+        for path in (directory / "orders-0").glob(f"{stem:020d}.*"):
+            path.unlink()
+    answer = _tail(directory).go_on(_request(3, COMMITTED), _archived(archive_end, 3), OF_ARCHIVE)
+    assert isinstance(answer, StaleArchive)
+    last = min(archive_end, 14) - 1
+    expected = f"a transaction is open where the archive ends, and the log directory no longer has 3 to {last}, which"
+    assert expected in answer.failure.message
+    assert ("left the log directory" in answer.failure.message) == (left != "")
+    assert left in answer.failure.message
+
+
 def test_log_start_of_the_directory_hides_no_archived_offset_and_is_a_gap_above_the_archives_end(
     directory: Path,
 ) -> None:

@@ -148,10 +148,19 @@ class LocalTail:
     def _stale(
         self, request: FetchRequest, archived: ArchivedPartition | None, state: LocalLogState, ends: PartitionEnds
     ) -> StaleArchive:
-        first = ends.log_start_offset
+        first, known = ends.log_start_offset, 0
         if archived is not None:
             first = max(first, archived.ends.readable_end(is_committed=request.is_committed))
-        failure = self._out_of_range(request, ends, f", but {self._left(first, state)}")
+            known = min(archived.ends.end_offset, self._first_offset(state))
+        reasons = []
+        if first < known:
+            reasons.append(
+                f"a transaction is open where the archive ends, and {self._name} no longer has {first} to {known - 1}, "
+                "which may be of it; run run_pipeline when its end is archived"
+            )
+        if max(first, known) < self._first_offset(state):
+            reasons.append(self._left(max(first, known), state))
+        failure = self._out_of_range(request, ends, f", but {'; '.join(reasons)}")
         return StaleArchive(replace(failure, resume_offset=self._first_offset(state)))
 
     def _left(self, first: int, state: LocalLogState) -> str:
