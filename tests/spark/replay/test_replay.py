@@ -303,6 +303,22 @@ def test_only_one_of_two_runs_at_the_same_time_counts(replayed: Replayed) -> Non
     assert replayed.rows() == numbered(merged(FIRST))
 
 
+def test_a_first_run_that_another_job_has_repeated_meanwhile_is_not_taken_for_a_table_of_others(
+    replayed: Replayed,
+) -> None:
+    class Overtaken(DeltaSink):
+        def require_ready(self, run: SinkRun) -> None:
+            replayed.run()
+            super().require_ready(run)
+
+    own = replayed.sink
+    with pytest.raises(KilledError):
+        replayed.run(DyingSink(spark=own.spark, uri=own.uri))
+    with pytest.raises(RetriableError, match="another job has changed replay nightly"):
+        replayed.run(Overtaken(spark=own.spark, uri=own.uri))
+    assert replayed.rows() == numbered(merged(FIRST))
+
+
 def test_run_waits_max_task_idle_ms_for_partitions_that_are_caught_up(replayed: Replayed) -> None:
     collected = CollectingSink()
     replayed.topics = "wait"

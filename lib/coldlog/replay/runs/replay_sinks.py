@@ -41,11 +41,13 @@ class DeltaSink:
         return f"table {spark_uri(self.uri)}"
 
     def require_ready(self, run: SinkRun) -> None:
-        """Check the table. For a later run it must have the run before, so that a table has no gap."""
+        """Check the table. For a later run it must have the run before, so that a table has no gap. It may have
+        this run already, if another job repeats it at the same time."""
         require_same_place(self.uri)
-        if run.is_first and DeltaTable.isDeltaTable(self.spark, spark_uri(self.uri)):
+        last_run = self._last_run(run)
+        if run.is_first and not last_run and DeltaTable.isDeltaTable(self.spark, spark_uri(self.uri)):
             raise UsageError(f"{self.uri} is a table already, and this replay did not write it; choose another output")
-        if not run.is_first and self._last_run(run) < run.number - 1:
+        if not run.is_first and last_run < run.number - 1:
             raise UsageError(
                 f"{self.uri} does not have run {run.number - 1}, which this replay wrote before. Restore the table, or "
                 "begin another replay with another name"
