@@ -54,6 +54,8 @@ def _segment(start: int, end: int, epoch: int, random: Random) -> dict[str, Any]
         "leader_epoch_checkpoint": _epochs(*((each, 100 * each) for each in range(epoch + 1))),
         "open_transaction_count": random.choice((0, 1)),
         "open_from_offset": random.choice((None, start)),
+        "commit_marker_count": random.choice((1, 1, 1, 1, 1, 1, 1, 0, None)),
+        "abort_marker_count": 0,
     }
 
 
@@ -299,12 +301,28 @@ def test_each_value_of_a_joined_segment_counts(monkeypatch: pytest.MonkeyPatch) 
     assert joined_away > (100 if is_sampled() else 400)
 
 
+def test_segment_without_a_marker_is_not_joined_to_an_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an earlier release has published it: the segment does not say that the transaction is open at its end."""
+    random = Random(4)
+    rows = [_segment(start, start + 9, 0, random) for start in range(0, 80, 10)]
+    for row in rows:
+        newest = dict.fromkeys(("counted_max_timestamp_ms", "metadata_max_timestamp_ms"), row["start_offset"])
+        row |= {"txn_index_empty": True, "commit_marker_count": 1, "open_from_offset": None, **newest}
+    rows[3] |= {"open_from_offset": 35}
+    rows[4] |= {"commit_marker_count": 0}
+    _publish(rows, {})
+    assert [row["served_open_from_offset"] for row in rows] == [None] * 4 + [35] + [None] * 3
+    rows[4] |= {"served_open_from_offset": None}
+    assert _joined_away([rows]) > 0
+    assert _planned_both_ways([rows], {}) == _planned_apart([rows], {}, monkeypatch)
+
+
 def test_of_many_settled_segments_few_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     random, planned = Random(1), list[int]()
     rows = [_segment(start, start + 9, 0, random) for start in range(0, 10_000, 10)]
     for row in rows:
         newest = dict.fromkeys(("counted_max_timestamp_ms", "metadata_max_timestamp_ms"), row["start_offset"])
-        row |= {"txn_index_empty": True, "leader_epoch_checkpoint": _epochs((0, 0)), **newest}
+        row |= {"txn_index_empty": True, "leader_epoch_checkpoint": _epochs((0, 0)), **newest, "commit_marker_count": 1}
     _publish(rows, {})
     rows[0] |= {"state": "DELETE_SEGMENT_FINISHED", "index_status": IndexStatus.GONE, "was_copied": True}
     rows[0] |= {"announced_leader_epochs": _epochs((0, 0))}

@@ -119,12 +119,12 @@ def test_marker_behind_the_cut_does_not_count_if_the_log_lost_what_follows(wareh
 
 def test_before_a_gap_what_may_be_open_where_a_segment_stops_to_serve_is_undecided(warehouse: Path) -> None:
     cut = segment(1, served_to_offset=170, open_from_offset=190, served_open_from_offset=155)
-    whole = segment(3, open_from_offset=390, served_open_from_offset=350)
-    make(warehouse, [segment(0), cut, whole, segment(5)], [], [])
+    whole, quiet = segment(3, open_from_offset=390), segment(5, open_from_offset=590, served_open_from_offset=450)
+    make(warehouse, [segment(0), cut, whole, quiet, segment(7)], [], [])
     with closing(ArchiveTables(list_fetch_files(str(warehouse)))) as tables:
         archived = tables.partition("orders", 3)
     assert archived is not None
-    assert archived.undecided == ((155, 170), (390, 399))
+    assert archived.undecided == ((155, 170), (390, 399), (450, 599))
 
 
 def test_before_a_gap_what_may_be_open_after_a_hole_at_the_end_is_undecided(warehouse: Path) -> None:

@@ -2,9 +2,10 @@
 
 This is for mirrors, and for segments whose transaction index or producer snapshot is damaged. The earlier segments of
 the directory are read, the nearest first: the producer snapshot of a segment that has a sound one, otherwise the
-headers of its batches. The search ends when each producer in question has a marker, after which the start of its next
-transaction is visible, or at the start of the log. It reads at most `FARTHEST` segments, because a producer that wrote
-nothing is never found. Then, and behind a damaged log, the answer is not complete: a longer transaction is taken to
+headers of its batches. In a mirror, a task remembers what the segment leaves open that it has built last. The search
+ends when each producer in question has a marker, after which the start of its next transaction is visible,
+or at the start of the log. It reads at most `FARTHEST` segments, because a producer that wrote nothing is never found.
+Then, and behind a damaged log, the answer is not complete: a longer transaction is taken to
 begin with its first batch in the segments that were read. Records in gaps between segments are unknown.
 
 `find_snapshot_before` and `is_directly_before` serve to check a transaction index: the snapshot of the segment before
@@ -37,6 +38,8 @@ from coldlog.index.leader_epoch_lineage import EpochStart, filter_epochs
 from coldlog.index.open_transactions import OpenTransactions
 
 FARTHEST = 8
+_MOST_REMEMBERED = 16
+"""Directories: a partition has as many as replicas were copied."""
 _LISTED_BY_NAME = 4
 """So often a directory is listed by name; after that, it is listed whole."""
 _DIGITS = *range(4, 19, 2), 19
@@ -80,6 +83,22 @@ class EarlierSegments:
     _listings: int = field(default=0, init=False)
     """How often `_directory` was listed."""
     _known: _Known | None = field(default=None, init=False)
+    _open_after: dict[str, tuple[str, Mapping[int, int]]] = field(default_factory=dict, init=False)
+    """By directory: the log of the segment that was remembered last, and what it leaves open."""
+
+    def remember(self, segment: ListedSegment, open_transactions: Mapping[int, int]) -> None:
+        """Remember the transactions that a segment leaves open, so that its log is not read again for the next one."""
+        name = segment.object_name_of(SegmentFileKind.LOG)
+        directory = name.rpartition("/")[0]
+        if directory not in self._open_after:
+            self._open_after = dict(list(self._open_after.items())[-_MOST_REMEMBERED:])
+        self._open_after[directory] = name, open_transactions
+
+    def open_after(self, segment: ListedSegment) -> Mapping[int, int] | None:
+        """Return what was remembered of a segment; otherwise what its producer snapshot says, if it has a sound one."""
+        name = segment.object_name_of(SegmentFileKind.LOG)
+        known = self._open_after.get(name.rpartition("/")[0])
+        return known[1] if known is not None and known[0] == name else _read_snapshot(self.layout, segment)
 
     def before(self, segment: ListedSegment) -> list[ListedSegment]:
         """The last `FARTHEST` + 1 that start before it, in order."""
@@ -172,21 +191,23 @@ def find_open_before(
 
     `producer_ids` are the producers whose state must be found; None: all.
     """
-    layout, before = earlier_segments.layout, earlier_segments.before(segment)
+    before = earlier_segments.before(segment)
     pieces: list[list[BatchHeaders]] = []
     found = OpenTransactions()
     for earlier in reversed(before[-FARTHEST:]):
-        snapshot = _read_snapshot(layout, earlier)
+        snapshot = earlier_segments.open_after(earlier)
         try:
             if snapshot is None:
                 pieces.append(_read_transactional(earlier_segments, earlier))
         except ArchiveError:
             return OpenBefore(first_offsets=found.first_offsets, is_complete=False)
-        found = OpenTransactions(first_offsets=snapshot or {})
+        found = OpenTransactions(first_offsets=dict(snapshot or {}))
         for piece in reversed(pieces):
             for headers in piece:
                 found.add(headers)
-        if snapshot is not None or (producer_ids is not None and found.ended.issuperset(producer_ids)):
+        is_found = producer_ids is not None and found.ended.issuperset(producer_ids)
+        # What is open where a segment without a transactional batch begins is open at its end.
+        if snapshot is not None or (is_found and any(len(headers) for piece in pieces for headers in piece)):
             return OpenBefore(first_offsets=found.first_offsets)
     return OpenBefore(first_offsets=found.first_offsets, is_complete=len(before) <= FARTHEST)
 

@@ -82,15 +82,14 @@ def settle_transactions(
     """Add aborts from the log to the side files, and find the transactions that earlier segments leave open.
 
     These are only searched if something depends on them: the aborts of this segment, or the transactions that it leaves
-    open, in a mirror only those of the last segment. If they cannot be found, the damage of the file that would have
-    them is raised; a mirror's are taken as far as they were found.
+    open. In a mirror these are not searched for a segment without a transactional batch (`publish.open_at_cuts`). If
+    they cannot be found, the damage of the file that would have them is raised; a mirror's are taken as far as they
+    were found.
     """
     layout, open_before = earlier.layout, OpenBefore()
     if aborted is not None:
         producers = aborted.may_begin_before if side_files.is_without_txn_index else frozenset()
-        is_end_needed = side_files.is_without_snapshot and (
-            (work.is_last and aborted.has_batches) or not layout.is_mirror
-        )
+        is_end_needed = side_files.is_without_snapshot and (aborted.has_batches or not layout.is_mirror)
         if is_end_needed:
             producers |= summary.open_transactions.keys() - summary.ended_producers
         if producers or is_end_needed:
@@ -107,4 +106,7 @@ def settle_transactions(
             side_files = replace(side_files, txn_index=aborted.finish(open_before.first_offsets))
     if work.is_last and layout.is_mirror:
         side_files = side_files.up_to(summary.last_offset)
+    if layout.is_mirror and (aborted is None or aborted.has_batches):
+        open_at_end = side_files.open_at_end(summary, open_before.first_offsets, has_holes=False)
+        earlier.remember(work.segment, open_at_end)
     return side_files, open_before.first_offsets

@@ -123,12 +123,7 @@ class SideFiles:
         A transaction that only the log shows as open counts as open, unless its end may be in a hole. `open_before` has
         the first offsets of transactions that earlier segments leave open, if there is no snapshot.
         """
-        known = {e.producer_id: e.current_txn_first_offset for e in self.producer_snapshot.entries}
-        open_from = {
-            **({} if log_damage else summary.open_transactions),
-            **{producer: offset for producer, offset in known.items() if offset >= 0},
-            **{producer: offset for producer, offset in open_before.items() if producer not in summary.ended_producers},
-        }
+        open_from = self.open_at_end(summary, open_before, has_holes=log_damage is not None)
         found = [*self.damages.values(), *self.lost.values(), *([log_damage] if log_damage else [])]
         return {
             "txn_index_empty": self.find_txn_index_empty(summary, has_holes=log_damage is not None),
@@ -138,6 +133,17 @@ class SideFiles:
             "open_transaction_count": len(open_from),
             "open_from_offset": min(open_from.values(), default=None),
             "damaged_files": [str(wrong) for wrong in found] or None,
+        }
+
+    def open_at_end(
+        self, summary: SegmentSummary, open_before: Mapping[int, int], *, has_holes: bool
+    ) -> dict[int, int]:
+        """Return the first offsets of the transactions that are open at the end, by producer id, as `facts` says."""
+        known = {e.producer_id: e.current_txn_first_offset for e in self.producer_snapshot.entries}
+        return {
+            **({} if has_holes else summary.open_transactions),
+            **{producer: offset for producer, offset in known.items() if offset >= 0},
+            **{producer: offset for producer, offset in open_before.items() if producer not in summary.ended_producers},
         }
 
     def _iter_lineage(self, summary: SegmentSummary) -> Iterator[tuple[int, int]]:

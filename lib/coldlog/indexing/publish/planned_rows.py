@@ -369,13 +369,13 @@ def _served_epochs(served: tuple[ServedSegment, Row]) -> ServedEpochs:
 
 def _stable_offset(plan: IncarnationPlan, by_id: Mapping[str, Row], open_at_cuts: Mapping[str, int | None]) -> Row:
     """The transactions that are open where the last served segment stops serving; a reader of committed records stops
-    at the oldest. How many are open at a cut is not known."""
+    at the oldest. How many are open is not known if not all of them are in the segment's own row."""
     if plan.latest_tiered_offset is None:
         return {"stable_offset": None, "open_transaction_count": None}
     newest = max((each for each in plan.segments if each.reason is None), key=lambda each: each.to_offset or 0)
     row = by_id[newest.segment.segment_id]
     open_from, count = _first_known(row["open_from_offset"]), row["open_transaction_count"]
-    if newest.is_cut_at_end:
+    if newest.segment.segment_id in open_at_cuts:
         open_from = open_at_cuts[newest.segment.segment_id]
         count = 0 if open_from is None else None
     end = plan.latest_tiered_offset + 1

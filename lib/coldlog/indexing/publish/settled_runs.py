@@ -6,6 +6,7 @@ So rows that follow each other become one row, a *run*, if each of them is as a 
 - It is indexed, serves all its offsets by its newest build, and has no holes and no transaction index.
 - Its offsets begin directly after those of the row before it, and no other row begins there or reaches into them.
 - It has one leader epoch, the same as the row before it, and a leader epoch checkpoint.
+- It has markers, or no transaction is open at the end of the row before it.
 - Its running maxima follow from those of the row before it.
 
 The first of these rows stays by itself, because its running maxima change when the segments before it are deleted.
@@ -136,6 +137,8 @@ def _follows(segments: pa.Table) -> _Bool:
         found &= previous[1:] == running[:-1]
     within = _filled(segments["is_within_lineage"].cast(pa.int64()))
     found &= within[1:] == within[:-1]
+    commits, aborts, open_from = _numbers(segments, "commit_marker_count", "abort_marker_count", "open_from_offset")
+    found &= (commits[1:] != 0) | (aborts[1:] != 0) | (open_from[:-1] == _UNKNOWN)
     return found
 
 

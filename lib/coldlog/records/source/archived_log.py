@@ -320,14 +320,16 @@ def without_offsets(segments: Sequence[ServedSegment], lost: Sequence[tuple[int,
 def _served_segment(row: Mapping[str, object]) -> ServedSegment:
     known = ("end_offset", "size_bytes", "min_timestamp_ms", "max_timestamp_ms")
     numbers = {name: row[name] for name in known}
-    is_cut = is_cut_at_end(row)
+    open_from_offset = row["served_open_from_offset"]
+    if open_from_offset is None and not is_cut_at_end(row):
+        open_from_offset = row["open_from_offset"]
     return ServedSegment(
         segment=listed_segment(row),
         build_number=row["served_build_number"],  # type: ignore[arg-type]  # the columns' types are those of the table
         from_offset=row["served_from_offset"],  # type: ignore[arg-type]  # the columns' types are those of the table
         to_offset=row["served_to_offset"],  # type: ignore[arg-type]
         last_offset=row["served_to_offset"],  # type: ignore[arg-type]
-        open_from_offset=row["served_open_from_offset" if is_cut else "open_from_offset"],  # type: ignore[arg-type]
+        open_from_offset=open_from_offset,  # type: ignore[arg-type]
         marker_offsets=marker_offsets(row),
         has_batches=row["served_index_depth"] != IndexDepth.SIDECAR.value,
         **numbers,  # type: ignore[arg-type]

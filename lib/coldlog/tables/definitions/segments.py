@@ -179,8 +179,8 @@ SEGMENTS = TableDefinition(
         Column(
             name="served_open_from_offset",
             type="BIGINT",
-            comment="If it does not serve to its end: first offset of the oldest transaction that may be open at "
-            "served_to_offset; NULL: none",
+            comment="First offset of the oldest transaction that may be open at served_to_offset, if it does not serve "
+            "to its end (NULL: none), or if an earlier segment shows one that open_from_offset does not have",
         ),
         Column(name="not_served_reason", type="STRING", comment="Why lookups do not use it"),
         Column(
