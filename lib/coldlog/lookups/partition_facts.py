@@ -58,6 +58,14 @@ class PartitionFacts:
         return self.first_offset if self.latest_tiered_offset is None else self.latest_tiered_offset + 1
 
     @property
+    def log_end_offset(self) -> int | None:
+        """Return where the log ends, with the offsets at its end that no segment serves; None if it is not known."""
+        at_end = self.unserved_ranges[-1] if self.unserved_ranges else None
+        if at_end is None or not at_end.reaches_past(self.latest_tiered_offset):
+            return self.local_start_offset
+        return None if at_end.to_offset is None else at_end.to_offset + 1
+
+    @property
     def routing_max_timestamp_ms(self) -> int | None:
         """Return the timestamp after which nothing is archived; None if nothing is. A row of an earlier release does
         not have that of all finished segments: then that of the served records counts."""

@@ -40,6 +40,7 @@ _MOST_GAPS = 1000
 _MOST_IDLE_READERS = 32
 _MOST_KNOWN = 100_000
 _UNDEFINED = -1
+_GREATEST = (1 << 63) - 1
 _Found = TypeVar("_Found")
 _EMPTY = PartitionEnds(log_start_offset=0, end_offset=0, last_stable_offset=0)
 
@@ -51,6 +52,8 @@ class ServedPartition:
     is_archived: bool
     ends: PartitionEnds
     lineage: tuple[tuple[int, int], ...] = ()
+    log_end_offset: int | None = None
+    """Where the log ends, with the offsets at its end that no segment serves; None: it is not known."""
     size_bytes: int = 0
     """Of the logs that serve it."""
 
@@ -59,14 +62,21 @@ class ServedPartition:
         """The newest leader epoch; -1 if none is known."""
         return self.lineage[-1][0] if self.lineage else _UNDEFINED
 
+    def is_lost(self, offset: int) -> bool:
+        """Whether the log has this offset, or ends with it, after those that its segments serve."""
+        return self.log_end_offset is not None and self.ends.end_offset < offset <= self.log_end_offset
+
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to this one, and the offset at which it ends, as Kafka's LeaderEpochFileCache
-        does; (-1, -1) if it is unknown."""
+        does; (-1, -1) if it is unknown.
+
+        The newest epoch ends with the log, also if that cannot be read: a client whose position is after the end goes
+        back, and reads records again."""
         epochs = [known for known, _ in self.lineage]
         if epoch < 0 or not epochs or epoch > epochs[-1]:
             return _UNDEFINED, _UNDEFINED
         if epoch == epochs[-1]:
-            return epoch, self.ends.end_offset
+            return epoch, _GREATEST if self.log_end_offset is None else max(self.ends.end_offset, self.log_end_offset)
         above = bisect_right(epochs, epoch)
         return epochs[above - 1] if above else epoch, self.lineage[above][1]
 
@@ -157,7 +167,11 @@ class ArchiveView:
         # A segment with holes is there in several parts.
         sizes = {each.segment.segment_id: each.size_bytes or 0 for each in archived.segments}
         found = ServedPartition(
-            is_archived=True, ends=archived.ends, lineage=archived.lineage, size_bytes=sum(sizes.values())
+            is_archived=True,
+            ends=archived.ends,
+            lineage=archived.lineage,
+            log_end_offset=archived.log_end_offset,
+            size_bytes=sum(sizes.values()),
         )
         if known.tables is self._source.tables:
             if len(known.partitions) >= _MOST_KNOWN:

@@ -62,6 +62,8 @@ class ArchivedPartition:
     undecided: tuple[tuple[int, int], ...]
     lineage: tuple[tuple[int, int], ...]
     """Leader epochs and their first offsets, ascending."""
+    log_end_offset: int | None = None
+    """Where the log ends, with the offsets at its end that no segment serves; None: it is not known."""
 
     def find_number(self, offset: int) -> int:
         """Return the number of the last segment that begins at or before the offset; -1: there is none."""
@@ -241,6 +243,7 @@ class ArchiveTables:
             from_offsets=np.array([segment.from_offset for segment in segments], dtype=np.int64),
             undecided=tuple(undecided_offsets(segments)),
             lineage=facts.lineage,
+            log_end_offset=facts.log_end_offset,
         )
 
 
