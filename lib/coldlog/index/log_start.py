@@ -102,10 +102,12 @@ def _has_no_epochs(member: SegmentFacts) -> bool:
 def epochs_without_checkpoint(
     members: Iterable[SegmentFacts], checkpoint: Sequence[EpochStart]
 ) -> Iterator[EpochStart]:
-    """Yield the epochs after the newest checkpoint, from the batches of segments whose own checkpoint is lost."""
+    """Yield the epochs after the newest checkpoint, from the batches of segments whose own checkpoint is lost, and from
+    the events of segments that are lost themselves: the leader epoch of a log never goes back."""
     newest = checkpoint[-1][0] if checkpoint else None
     for member in sorted(members, key=lambda each: (each.start_offset, each.segment_id)):
-        if member.is_usable and member.hides_log_start and newest is not None:
+        is_without = member.is_unread or (member.is_usable and member.hides_log_start)
+        if is_without and newest is not None:
             for epoch, offset in member.leader_epochs:
                 if epoch > newest:
                     yield epoch, offset

@@ -129,7 +129,9 @@ def _plan_incarnation(
     checkpoint: Sequence[EpochStart],
     cut_maxima: CutMaxima,
 ) -> IncarnationPlan:
-    checkpoint = (*checkpoint, *epochs_without_checkpoint(members, checkpoint))
+    newer = list(epochs_without_checkpoint(members, checkpoint))
+    # A leader that begins where an earlier one has records was elected uncleanly, and these are no longer in the log.
+    checkpoint = (*(entry for entry in checkpoint if not newer or entry[1] <= newer[0][1]), *newer)
     start = find_log_start(members, supplied_start, checkpoint)
     log_start = None if start is None else start.offset
     lineage = LeaderEpochLineage.of(checkpoint, log_start)

@@ -285,6 +285,22 @@ def test_unread_segments_are_passed_over_with_the_timestamps_that_were_announced
     assert plan(known, segment("b", 10, 19)).unserved_ranges == [], "it was deleted, or never copied"
 
 
+def test_leader_epoch_does_not_go_back_if_the_newest_segment_is_lost_with_its_checkpoint() -> None:
+    """Clients refuse metadata with an older epoch, and get UNKNOWN_LEADER_EPOCH for the one that they know."""
+    first, last = segment("a", 0, 9), segment("b", 10, 29, epochs=((1, 10), (2, 15)))
+    lost = replace(last, is_usable=False, is_unread=True)
+    for known in (last, lost, replace(lost, hides_log_start=True)):
+        checkpoint = ((1, 0), (2, 15)) if known is last else ((1, 0),)
+        assert plan(first, known, checkpoint=checkpoint).lineage.entries == ((1, 0), (2, 15))
+    found = plan(first, replace(lost, is_unread=False), checkpoint=((1, 0),))
+    assert found.lineage.entries == ((1, 0),), "it was deleted, or never copied"
+    older = segment("a", 0, 9, epochs=((0, 0), (1, 3))), segment("c", 10, 19, epochs=((2, 10),))
+    unclean = replace(lost, start_offset=5, leader_epochs=((3, 5),))
+    found = plan(*older, unclean, checkpoint=((0, 0), (1, 3), (2, 10)))
+    assert found.lineage.entries == ((0, 0), (1, 3), (3, 5))
+    assert found.latest_tiered_offset == 4, "the new leader has written the rest anew"
+
+
 def test_answers_are_in_doubt_if_the_newest_checkpoint_is_lost() -> None:
     """The log may start anywhere up to the end of the segment that has lost it."""
     damaged = replace(segment("b", 10, 19), is_usable=False, is_unread=True, hides_log_start=True)

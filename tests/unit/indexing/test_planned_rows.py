@@ -52,3 +52,16 @@ def test_epochs_begin_with_their_first_batches_only_if_none_were_announced(
     segment, partition = plan_all_partitions(pa.Table.from_pylist([row], schema=_SCHEMA), {}, {}).to_pylist()
     assert (segment["served_to_offset"], segment["is_within_lineage"]) == (served_to, served_to == 49)
     assert partition["latest_tiered_offset"] == served_to
+
+
+@pytest.mark.parametrize("status", [IndexStatus.GONE, IndexStatus.QUARANTINED, IndexStatus.PENDING])
+def test_announced_leader_epochs_of_a_lost_segment_count(status: IndexStatus) -> None:
+    known: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"topic": "orders", "partition": 0, "topic_id": "A" * 22}
+    known |= {"state": "COPY_SEGMENT_FINISHED", "state_source": "events", "counted_from_offset": 0}
+    first = known | {"segment_id": "a", "start_offset": 0, "end_offset": 9, "index_status": IndexStatus.INDEXED}
+    first |= {"segment_leader_epochs": _epochs((0, 0)), "leader_epoch_checkpoint": _epochs((0, 0))}
+    last = known | {"segment_id": "b", "start_offset": 10, "index_status": status, "announced_end_offset": 19}
+    last |= {"announced_leader_epochs": _epochs((0, 10), (1, 12))}
+    *_, partition = plan_all_partitions(pa.Table.from_pylist([first, last], schema=_SCHEMA), {}, {}).to_pylist()
+    assert partition["leader_epoch_lineage"] == _epochs((0, 0), (1, 12))
+    assert partition["latest_tiered_offset"] == 9

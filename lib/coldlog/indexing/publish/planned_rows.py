@@ -210,6 +210,7 @@ def _facts(row: Row) -> SegmentFacts:
             deleted_ms=_deleted_ms(row),
             end_offset=-1 if row["announced_end_offset"] is None else _count(row["announced_end_offset"]),
             metadata_max_timestamp_ms=_first_known(row["announced_max_timestamp_ms"]),
+            leader_epochs=_epoch_starts(row["announced_leader_epochs"]),
             **listed,
         )
     counted = {name: row[name] for name in ("counted_from_offset", "counted_max_timestamp_ms")} if is_usable else {}
