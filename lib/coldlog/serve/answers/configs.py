@@ -51,13 +51,13 @@ def _describe(context: Context, rights: Rights, resource: Any) -> Values:
 
 
 def _described(resource: Any, error: ErrorCode, configs: Mapping[str, str]) -> Values:
-    wanted = resource.configuration_keys
+    wanted = resource.configuration_keys  # As in a broker, none and an empty list mean all.
     return {
         "error_code": error,
         "error_message": None,
         "resource_type": int(resource.resource_type),
         "resource_name": str(resource.resource_name),
-        "configs": [_config(key, value) for key, value in configs.items() if wanted is None or key in wanted],
+        "configs": [_config(key, value) for key, value in configs.items() if not wanted or key in wanted],
     }
 
 
