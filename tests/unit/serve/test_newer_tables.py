@@ -21,10 +21,11 @@ from kio.schema.errors import ErrorCode
 
 from builders.segment_builder import Segment, uuid_text_of
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.serve.answers.fetch import answer_fetch
-from coldlog.serve.answers.offsets import answer_epoch_ends
+from coldlog.serve.answers.offsets import answer_epoch_ends, answer_list_offsets
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.messages import Request
 from coldlog.serve.threads import Threads
@@ -39,13 +40,13 @@ EMPTY = 1
 """A partition without archived records."""
 
 
-def _world(folder: Path, end: int, topic_id: str | None = None) -> SidecarWorld:
+def _world(folder: Path, end: int, topic_id: str | None = None, epoch: int = EPOCH) -> SidecarWorld:
     segment = Segment(batches=tuple(batch(at, EPOCH_MS + at) for at in range(end)))
     world = sidecar_world(folder, [segment], depths=[IndexDepth.BATCH])
     own_id = topic_id or world.outcomes[0]["topic_id"]
     facts: Row = {"topic": "orders", "partition": 0, "topic_id": own_id, "unserved_ranges": []}
     facts |= {"earliest_offset": 0, "latest_tiered_offset": end - 1}
-    facts |= {"leader_epoch_lineage": [{"leader_epoch": EPOCH, "start_offset": 0}]}
+    facts |= {"leader_epoch_lineage": [{"leader_epoch": epoch, "start_offset": 0}]}
     shutil.rmtree(world.warehouse / PARTITION_METADATA.name)
     write(world.warehouse, PARTITION_METADATA, [facts, {**facts, "partition": EMPTY + 1}])
     write(world.warehouse, QUARANTINE, [])
@@ -55,14 +56,15 @@ def _world(folder: Path, end: int, topic_id: str | None = None) -> SidecarWorld:
 class _Endpoint:
     """An endpoint that has opened the tables at `warehouse`, where newer ones are since."""
 
-    def __init__(self, warehouse: Path, opened: ExitStack, old_id: str | None = None) -> None:
-        old, new = _world(warehouse.parent / "old", OLD_END, old_id), _world(warehouse.parent / "new", NEW_END)
+    def __init__(self, warehouse: Path, opened: ExitStack, old_id: str | None = None, old_epoch: int = EPOCH) -> None:
+        old = _world(warehouse.parent / "old", OLD_END, old_id, old_epoch)
+        new = _world(warehouse.parent / "new", NEW_END)
         self.warehouse = warehouse
         old.warehouse.rename(warehouse)
         source = opened.enter_context(closing(RecordSource(str(warehouse), lambda: new.layout, LIMITS)))
         self.view = ArchiveView(str(warehouse), source, LookupOptions())
         threads = opened.enter_context(closing(Threads("test", 3)))
-        self._context = endpoint_context(self.view, threads, is_local=True)
+        self._context = endpoint_context(self.view, threads, timeout_ms=60_000, is_local=True)
         assert self.view.topics() == {"orders": EMPTY + 2}
         known = self.view.partition("orders", 0)
         assert known is not None
@@ -106,6 +108,14 @@ class _Endpoint:
         (topic,) = self._ask(answer_epoch_ends, SimpleNamespace(topics=topics))["topics"]
         (found,) = topic["partitions"]
         return found["error_code"], found["leader_epoch"], found["end_offset"]
+
+    def first_offset(self, epoch: int) -> tuple[ErrorCode, int]:
+        """Return error and offset for EARLIEST."""
+        asked = SimpleNamespace(partition_index=0, timestamp=SpecialTimestamp.EARLIEST, current_leader_epoch=epoch)
+        topics = [SimpleNamespace(name="orders", partitions=[asked])]
+        (topic,) = self._ask(answer_list_offsets, SimpleNamespace(topics=topics))["topics"]
+        (found,) = topic["partitions"]
+        return found["error_code"], found["offset"]
 
     def _ask(self, answer: Any, body: object) -> Any:
         async def ask() -> Any:
@@ -151,6 +161,22 @@ def test_the_end_of_the_newest_epoch_is_that_of_the_newest_tables(endpoint: _End
     assert endpoint.end_of(EPOCH - 1) == (ErrorCode.none, EPOCH - 1, 0)
     assert endpoint.view.looks == 0
     assert endpoint.end_of(EPOCH) == (ErrorCode.none, EPOCH, NEW_END)
+
+
+@pytest.mark.parametrize("request_name", ["fetch", "epoch ends", "offsets"])
+def test_a_leader_epoch_that_another_endpoint_has_told_is_looked_for_in_the_newest_tables(
+    request_name: str, tmp_path: Path
+) -> None:
+    with ExitStack() as opened:
+        endpoint = _Endpoint(tmp_path / "warehouse", opened, old_epoch=EPOCH - 1)
+        if request_name == "fetch":
+            assert endpoint.fetch(0) == [(ErrorCode.none, NEW_END, True)]
+        elif request_name == "epoch ends":
+            assert endpoint.end_of(EPOCH - 1) == (ErrorCode.none, EPOCH - 1, 0)
+        else:
+            assert endpoint.first_offset(EPOCH) == (ErrorCode.none, 0)
+            assert endpoint.first_offset(EPOCH + 1) == (ErrorCode.unknown_leader_epoch, -1)
+            assert endpoint.first_offset(EPOCH - 1) == (ErrorCode.fenced_leader_epoch, -1)
 
 
 def test_fetches_that_wait_are_told_of_newer_tables_that_another_request_has_opened(endpoint: _Endpoint) -> None:

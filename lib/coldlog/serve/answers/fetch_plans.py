@@ -17,7 +17,7 @@ from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, Fe
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.serve.answers.offsets import find_partition
+from coldlog.serve.answers.offsets import find_newest, find_partition
 from coldlog.serve.archive_view import ServedPartition
 from coldlog.serve.context import Context
 from coldlog.serve.read_ahead import AheadSlice
@@ -115,9 +115,9 @@ def _plan_one(
     if not partition.name:
         return None, ErrorCode.unknown_topic_id
     named = partition.name, partition.number, partition.current_leader_epoch
-    known = find_partition(context, asked.rights, *named)
+    known = find_partition(context, asked.rights, *named, looks=asked.looks)
     if isinstance(known, ServedPartition) and partition.offset > known.ends.end_offset:
-        known = find_partition(context, asked.rights, *named, looks=asked.looks)
+        known = find_newest(context, asked.rights, *named, looks=asked.looks)
     if isinstance(known, ErrorCode):
         return None, known
     if not known.is_archived:

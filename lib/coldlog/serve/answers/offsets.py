@@ -86,8 +86,10 @@ def _answer_at_once(context: Context, rights: Rights, questions: Sequence[Offset
 async def _answer_in_thread(
     context: Context, request: Request, questions: Sequence[OffsetQuestion], repeated: set[_Place]
 ) -> list[Values]:
+    looks = context.view.looks
+
     def look_up() -> list[Values]:
-        return _look_up(context, request.rights, questions, repeated)
+        return _look_up(context, request.rights, questions, repeated, looks)
 
     timeout = getattr(request.body, "timeout", None)
     timeout_ms = round(timeout.total_seconds() * 1000) if timeout is not None else 0
@@ -129,14 +131,29 @@ async def answer_epoch_ends(context: Context, request: Request) -> Values:
 
 
 def find_partition(
-    context: Context, rights: Rights, name: str, partition: int, epoch: int, *, looks: int | None = None
+    context: Context, rights: Rights, name: str, partition: int, epoch: int, *, looks: int
 ) -> ServedPartition | ErrorCode:
     """Return the partition; an error if the client may not see it, it is unknown, cannot be read, or has another leader
-    epoch.
+    epoch. If it does not have the client's epoch yet, this looks for newer tables; `looks` had begun when the request
+    arrived."""
+    known = _find(context, rights, name, partition, epoch)
+    if known is not ErrorCode.unknown_leader_epoch:
+        return known
+    return find_newest(context, rights, name, partition, epoch, looks=looks)
 
-    With `looks`, those that had begun when the request arrived, it is that of the newest tables. This is for answers
-    from which a client concludes that the log ends before its offset, and goes back: it may have that offset from
-    another endpoint, which has opened newer tables."""
+
+def find_newest(
+    context: Context, rights: Rights, name: str, partition: int, epoch: int, *, looks: int
+) -> ServedPartition | ErrorCode:
+    """Do the same with the newest tables. This is for answers from which a client concludes that the log ends before
+    its offset, and goes back: it may have that offset, or its epoch, from another endpoint, which has opened newer
+    tables."""
+    return _find(context, rights, name, partition, epoch, looks=looks)
+
+
+def _find(
+    context: Context, rights: Rights, name: str, partition: int, epoch: int, *, looks: int | None = None
+) -> ServedPartition | ErrorCode:
     if name not in rights.topics:
         return ErrorCode.topic_authorization_failed
     try:
@@ -154,7 +171,7 @@ def find_partition(
 
 
 def _look_up(
-    context: Context, rights: Rights, questions: Sequence[OffsetQuestion], repeated: set[_Place]
+    context: Context, rights: Rights, questions: Sequence[OffsetQuestion], repeated: set[_Place], looks: int
 ) -> list[Values]:
     """Return the answers of all partitions in order. Only times and other questions of records are looked up."""
     answers: dict[int, Values] = {}
@@ -163,7 +180,7 @@ def _look_up(
         known = (
             ErrorCode.invalid_request
             if (each.topic, each.partition) in repeated
-            else find_partition(context, rights, each.topic, each.partition, each.leader_epoch)
+            else find_partition(context, rights, each.topic, each.partition, each.leader_epoch, looks=looks)
         )
         if isinstance(known, ErrorCode):
             answers[at] = _refused(each.partition, known)
@@ -238,9 +255,9 @@ def _refused(partition: int, error: ErrorCode) -> Values:
 def _epoch_end(context: Context, rights: Rights, name: str, asked: object, looks: int) -> Values:
     number, epoch = int(getattr(asked, "partition")), int(getattr(asked, "leader_epoch"))  # noqa: B009 - kio's class
     named = name, number, int(getattr(asked, "current_leader_epoch", UNKNOWN_EPOCH))
-    known = find_partition(context, rights, *named)
+    known = find_partition(context, rights, *named, looks=looks)
     if isinstance(known, ServedPartition) and epoch >= known.leader_epoch:
-        known = find_partition(context, rights, *named, looks=looks)
+        known = find_newest(context, rights, *named, looks=looks)
     if isinstance(known, ErrorCode):
         return _no_epoch_end(number, known)
     found_epoch, end_offset = known.end_of_epoch(epoch)
