@@ -270,6 +270,8 @@ class Group:
             self._not_before = now + self._first_delay_s if self.state is GroupState.EMPTY else now
             for member in self.members.values():
                 member.assignment = b""
+                if member.syncing is not None:  # It was silent only because it waited.
+                    member.deadline = now + member.asked.session_s
                 member.answer_sync(Synced(error=ErrorCode.rebalance_in_progress))
             self.state = GroupState.JOINING
             self._deadline = max(self._not_before, now + self._rebalance_s())

@@ -128,6 +128,22 @@ def test_a_leader_that_assigns_nothing_is_removed() -> None:
     assert asker.joined[-1].leader == other.member_id
 
 
+def test_a_member_that_waits_for_an_assignment_has_its_session_to_join_again_if_the_leader_fails() -> None:
+    """The leader's session ends when that of the member would have ended."""
+    asker = _Asker(first_delay_s=3)
+    for _ in range(2):
+        asker.join()
+    asker.group.expire(3)
+    leader, waiting = sorted(asker.joined, key=lambda each: each.member_id != each.leader)
+    asker.sync(waiting, now=3)
+    asker.group.expire(13)
+    assert [each.error for each in asker.synced] == [ErrorCode.rebalance_in_progress]
+    assert asker.group.check_commit(_who(leader), 13) is ErrorCode.unknown_member_id
+    asker.group.expire(14)
+    asker.join(waiting.member_id, now=14)
+    assert (asker.joined[-1].error, asker.joined[-1].member_id) == (ErrorCode.none, waiting.member_id)
+
+
 def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     asker = _Asker(first_delay_s=1)
     asker.join()
