@@ -25,7 +25,7 @@ from coldlog.errors import ColdlogError, RetriableError
 from coldlog.lookups.kept_times import Found, KeptTimes
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.questions import Answers
-from coldlog.model.fetch import FetchedRecords, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.reader import OffsetReader
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.record_source import RecordSource
@@ -194,6 +194,13 @@ class ArchiveView:
                 return planned
             request = replace(request, offset=following)
         return planned
+
+    def at_lost_end(self, failure: FetchFailure, offset: int) -> FetchedRecords | FetchFailure:
+        """Return what a fetch gets whose offset the log has lost at its end: damage, or, if gaps are passed over,
+        nothing yet."""
+        if self._skips_gaps and failure.ends is not None:
+            return FetchedRecords(records=(), next_offset=offset, ends=failure.ends, read_bytes=0)
+        return replace(failure, error=FetchErrorCode.CORRUPT_MESSAGE)
 
     def read(self, log_slice: LogSlice, *, as_files: bool = False) -> FetchedBatches | FetchedRecords | FetchFailure:
         """Read a slice that was planned; with `as_files` it may be bytes of a file. A damaged batch is passed over if

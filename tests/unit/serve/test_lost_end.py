@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +40,15 @@ GREATEST = 2**63 - 1
 OUT_OF_RANGE, LOST = ErrorCode.offset_out_of_range, ErrorCode.corrupt_message
 
 
-def _ask(folder: Path, unserved: list[Row], answer: Any, body: object) -> Any:
+def _ask(
+    folder: Path,
+    unserved: list[Row],
+    answer: Any,
+    body: object,
+    quarantined: Sequence[int] = (),
+    *,
+    skips_gaps: bool = False,
+) -> Any:
     segment = Segment(batches=tuple(batch(at, EPOCH_MS + at) for at in range(END)))
     world = sidecar_world(folder, [segment], depths=[IndexDepth.BATCH])
     facts: Row = {"topic": "orders", "partition": 0, "topic_id": world.outcomes[0]["topic_id"]}
@@ -47,10 +56,11 @@ def _ask(folder: Path, unserved: list[Row], answer: Any, body: object) -> Any:
     facts |= {"earliest_offset": 0, "latest_tiered_offset": END - 1, "leader_epoch_lineage": lineage}
     shutil.rmtree(world.warehouse / PARTITION_METADATA.name)
     write(world.warehouse, PARTITION_METADATA, [facts | {"unserved_ranges": unserved}])
-    write(world.warehouse, QUARANTINE, [])
+    place: Row = {"topic": "orders", "partition": 0, "topic_id": world.outcomes[0]["topic_id"]}
+    write(world.warehouse, QUARANTINE, [place | {"segment_id": "x", "start_offset": each} for each in quarantined])
 
     async def ask() -> Any:
-        view = ArchiveView(str(world.warehouse), source, LookupOptions())
+        view = ArchiveView(str(world.warehouse), source, LookupOptions(), skips_gaps=skips_gaps)
         request = Request(api_key=1, version=12, correlation_id=0, client_id=None, body=body)
         return await answer(endpoint_context(view, threads, is_local=True), request)
 
@@ -94,17 +104,30 @@ def test_older_epoch_ends_where_the_next_one_begins(tmp_path: Path) -> None:
     assert _epoch_end(tmp_path, [_range(END, LAST)], OLD) == 5
 
 
-@pytest.mark.parametrize(("unserved", "within"), [([], OUT_OF_RANGE), ([_range(END, LAST)], LOST)])
-def test_fetch_of_an_offset_that_no_segment_serves_is_an_error_and_no_jump(
-    tmp_path: Path, unserved: list[Row], within: ErrorCode
-) -> None:
-    """A client that has read all that is served waits, and one whose offset is after the end of the log jumps."""
-    offsets = {END: ErrorCode.none, END + 1: within, LAST: within, LAST + 1: within, LAST + 2: OUT_OF_RANGE}
+def _errors(folder: Path, unserved: list[Row], offsets: Iterable[int], **options: Any) -> dict[int, ErrorCode]:
+    """The error of a fetch at each offset; where there is none, it gets no records."""
     asked = [
         SimpleNamespace(partition=0, fetch_offset=each, partition_max_bytes=1, current_leader_epoch=NEW)
         for each in offsets
     ]
     body = _body([SimpleNamespace(topic="orders", partitions=asked)])
-    (topic,) = _ask(tmp_path, unserved, answer_fetch, body)["responses"]
-    errors = [each["error_code"] for each in topic["partitions"]]
-    assert dict(zip(offsets, errors, strict=True)) == offsets
+    (topic,) = _ask(folder, unserved, answer_fetch, body, **options)["responses"]
+    assert not any(each["records"] for each in topic["partitions"])
+    return dict(zip(offsets, [each["error_code"] for each in topic["partitions"]], strict=True))
+
+
+@pytest.mark.parametrize(("unserved", "within"), [([], OUT_OF_RANGE), ([_range(END, LAST)], LOST)])
+def test_fetch_of_an_offset_that_no_segment_serves_is_an_error_and_no_jump(
+    tmp_path: Path, unserved: list[Row], within: ErrorCode
+) -> None:
+    """A client that has read all that is served waits, and one whose offset is after the end of the log jumps."""
+    expected = {END: ErrorCode.none, END + 1: within, LAST: within, LAST + 1: within, LAST + 2: OUT_OF_RANGE}
+    assert _errors(tmp_path, unserved, expected) == expected
+
+
+@pytest.mark.parametrize("quarantined", [[], [END]])
+def test_clients_wait_at_the_lost_end_if_gaps_are_passed_over(tmp_path: Path, quarantined: list[int]) -> None:
+    beyond = LOST if quarantined else OUT_OF_RANGE
+    expected = {END: ErrorCode.none, END + 1: ErrorCode.none, LAST + 1: ErrorCode.none, LAST + 2: beyond}
+    found = _errors(tmp_path, [_range(END, LAST)], expected, quarantined=quarantined, skips_gaps=True)
+    assert found == expected

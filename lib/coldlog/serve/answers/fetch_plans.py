@@ -7,13 +7,13 @@ whole. The planning begins with another partition each time, or the first would 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from coldlog.errors import ColdlogError
-from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.model.fetch import FetchedRecords, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.states import IsolationLevel
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
@@ -133,7 +133,7 @@ def _plan_one(
     try:
         planned = context.view.plan(wanted)
         if isinstance(planned, FetchFailure) and known.is_lost(partition.offset):
-            planned = replace(planned, error=FetchErrorCode.CORRUPT_MESSAGE)
+            return known.ends, context.view.at_lost_end(planned, partition.offset)
         return known.ends, planned
     except ColdlogError as failed:
         context.report_once(f"{wanted}", f"{wanted}: {failed}")
