@@ -29,7 +29,7 @@ from coldlog.indexing.publish.planned_rows import (
     plan_rows,
 )
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
-from coldlog.runtime.spark.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of, unmeasured_batches
 from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.time_index import TIME_INDEX
@@ -184,7 +184,8 @@ class _PlannedInTasks:
             ),
             F.coalesce(F.bool_or(is_partition & ~F.col("txn_index_empty")), F.lit(False)).alias("may_hold_aborts"),
         )
-        return PlanTotals(**counts.collect()[0].asDict())
+        with unmeasured_batches(self._planned.sparkSession):
+            return PlanTotals(**counts.collect()[0].asDict())
 
     def segments(self, where: str, columns: Sequence[str]) -> DataFrame:
         """Columns of the segments in which the column `where` is neither NULL nor false."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from coldlog.archive.layouts.layout import UnrecognizedObject
@@ -40,7 +39,7 @@ from coldlog.indexing.scan.listing import IS_UNLISTED
 from coldlog.indexing.scan.named_segments import NamedListing
 from coldlog.indexing.scan.settled_segments import Compared, without_settled
 from coldlog.model.states import IndexStatus
-from coldlog.runtime.spark.arrow_frames import frame_of
+from coldlog.runtime.spark.arrow_frames import frame_of, unmeasured_batches
 from coldlog.tables.definitions.segment_events import SEGMENT_EVENTS
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.definitions.unrecognized_objects import UNRECOGNIZED_OBJECTS
@@ -228,7 +227,7 @@ class ComparedInTasks:
             partial(_compare_in_task, comparison), schema=_FOUND_DDL
         )
         self._differences = compared.persist()
-        with _batches_of_any_size(warehouse.spark):
+        with unmeasured_batches(warehouse.spark):
             counted = self._differences.groupBy("change").count().collect()
         self._counts = {row["change"]: row["count"] for row in counted}
 
@@ -308,22 +307,6 @@ def _limited_events(warehouse: Warehouse) -> DataFrame:
     numbers = sorted({number for _, number in warehouse.partitions})
     is_of_topics = F.col("topic").isin(topics) | F.col("topic").isNull()
     return warehouse.read(SEGMENT_EVENTS).where(F.col("partition").isin(numbers) & is_of_topics)
-
-
-@contextmanager
-def _batches_of_any_size(spark: SparkSession) -> Iterator[None]:
-    """Within the block, Spark does not measure the batches that it hands to Python, only counts their rows.
-
-    It measures a batch at each row, and for lists that takes as long as the batch has rows (4.2.0): 100,000 segments
-    took more than five minutes, and without it 16 s.
-    """
-    name = "spark.sql.execution.arrow.maxBytesPerBatch"
-    before = spark.conf.get(name, "64m")
-    spark.conf.set(name, str(2**31 - 1))
-    try:
-        yield
-    finally:
-        spark.conf.set(name, str(before))
 
 
 def _compare_in_task(comparison: _Comparison, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
