@@ -222,7 +222,8 @@ class ComparedInTasks:
         sides = {"stored": warehouse.read(SEGMENTS), "event": _events(warehouse), "listed": self._segments}
         rows = [frame.select(*_PARTITION, F.struct(*_SIDES[name]).alias(name)) for name, frame in sides.items()]
         together = rows[0].unionByName(rows[1], allowMissingColumns=True).unionByName(rows[2], allowMissingColumns=True)
-        task_count = max(warehouse.spark.sparkContext.defaultParallelism, math.ceil(segment_count / _SEGMENTS_A_TASK))
+        cores = warehouse.spark.sparkContext.defaultParallelism
+        task_count = cores * max(1, math.ceil(segment_count / (cores * _SEGMENTS_A_TASK)))
         compared = together.repartition(task_count, *_PARTITION).mapInArrow(
             partial(_compare_in_task, comparison), schema=_FOUND_DDL
         )
