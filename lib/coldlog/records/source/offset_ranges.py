@@ -29,7 +29,9 @@ from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
+from coldlog.records.source.data_loss import LEFT, require_all, require_known_start
 from coldlog.records.source.local_logs import LocalLogs
+from coldlog.records.source.log_ends import LogEnds
 from coldlog.records.source.options import (
     EARLIEST,
     LATEST,
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
     from coldlog.records.source.filters import RecordFilter  # imports Spark
 
 _SHOWN = 5
-_UNSERVED = "are in no served segment; see coldlog.archive_problems"
-_LEFT = "left the log directory and are not indexed; if they were archived, run run_pipeline"
-_UNDECIDED = "may belong to a transaction that was aborted in offsets which are in no served segment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,38 +73,6 @@ class PartitionSpan:
     start: int
     until: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Where a partition begins and ends for its reader. `is_open`: it ends at an open transaction. `archive_end`: where
-    the archive ends; `archive_stable`: up to which offset it knows what was aborted. `local_first`: the directory's
-    first offset; None: only the archive is read."""
-
-    first: int
-    end: int
-    is_open: bool
-    archive_end: int
-    archive_stable: int
-    local_first: int | None = None
-
-    @property
-    def description(self) -> str:
-        """Describe the range for an error message."""
-        if self.end <= self.first:
-            return f"no offset can be read, the next one is {self.first}"
-        if self.is_open:
-            return f"offsets {self.first} to {self.end - 1} can be read, then a transaction is open"
-        where = "the archive has" if self.local_first is None else "the archive and the log directory have"
-        return f"{where} offsets {self.first} to {self.end - 1}"
-
-    @property
-    def gap(self) -> tuple[int, int] | None:
-        """Return the offsets between the archive's end and the directory's first: they were archived since the index
-        was built, or are lost."""
-        if self.local_first is None or self.local_first <= self.archive_end:
-            return None
-        return self.archive_end, self.local_first
 
 
 class OffsetResolver:
@@ -231,10 +198,10 @@ class OffsetResolver:
         segments = [
             one for one in without_offsets(served, undecided) if one.to_offset >= start and one.from_offset < until
         ]
-        local = _local_range(ends, start, until)
+        local = ends.local_range(start, until)
         if self._options.fails_on_data_loss:
-            _require_known_start(place, facts)
-            _require_all(place, start, until, segments, ends, undecided)
+            require_known_start(place, facts)
+            require_all(place, start, until, segments, ends, undecided)
         elif not segments and local is None:
             return None
         return OffsetRange(
@@ -248,7 +215,7 @@ class OffsetResolver:
             aborted_later=self._aborted_later(place, ends, until),
         )
 
-    def _aborted_later(self, place: TopicPartition, ends: _Ends, until: int) -> AbortedTransactions:
+    def _aborted_later(self, place: TopicPartition, ends: LogEnds, until: int) -> AbortedTransactions:
         """Return the aborted transactions that were open where the archive ends."""
         if not self._is_committed or self._local is None or ends.local_first is None or ends.gap is not None:
             return NOTHING_ABORTED
@@ -256,7 +223,7 @@ class OffsetResolver:
             return NOTHING_ABORTED
         return self._local.aborted_from(*place, ends.archive_end)
 
-    def _ends(self, place: TopicPartition, facts: PartitionFacts) -> _Ends:
+    def _ends(self, place: TopicPartition, facts: PartitionFacts) -> LogEnds:
         state, first = self._state(place, facts), facts.first_offset
         if state is not None and facts.local_start_offset <= first:
             first = max(first, state.log_start_offset)
@@ -266,7 +233,7 @@ class OffsetResolver:
         end = readable
         if state is not None:
             end = max(readable, state.last_stable_offset if self._is_committed else state.high_watermark)
-        return _Ends(
+        return LogEnds(
             first=first,
             end=max(first, end),
             is_open=self._is_committed and end < max(archive_end, 0 if state is None else state.high_watermark),
@@ -275,7 +242,7 @@ class OffsetResolver:
             local_first=None if state is None else state.local_log_start_offset,
         )
 
-    def _offset(self, limit: Limit, place: TopicPartition, ends: _Ends, *, is_start: bool) -> int:
+    def _offset(self, limit: Limit, place: TopicPartition, ends: LogEnds, *, is_start: bool) -> int:
         given = limit.by_partition[place] if limit.by_partition is not None else limit.offset
         if limit.timestamp_ms is not None or limit.timestamps_ms is not None:
             timestamp_ms = limit.timestamp_ms if given is None else given
@@ -284,7 +251,7 @@ class OffsetResolver:
         assert given is not None
         return {EARLIEST: ends.first, LATEST: ends.end}.get(given, given)
 
-    def _offset_at(self, place: TopicPartition, timestamp_ms: int, ends: _Ends, *, is_start: bool) -> int:
+    def _offset_at(self, place: TopicPartition, timestamp_ms: int, ends: LogEnds, *, is_start: bool) -> int:
         """Return the first offset at or after the timestamp; the end if there is none."""
         found = self._find_archived(place, timestamp_ms, ends)
         if found is None and ends.local_first is not None:
@@ -299,7 +266,7 @@ class OffsetResolver:
             )
         return ends.end
 
-    def _find_archived(self, place: TopicPartition, timestamp_ms: int, ends: _Ends) -> FoundOffset | None:
+    def _find_archived(self, place: TopicPartition, timestamp_ms: int, ends: LogEnds) -> FoundOffset | None:
         """Ask the archive. With a directory, it need not have the partition, nor decide the record."""
         is_whole, passing = ends.local_first is not None, {ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED}
         passing.add(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_whole else ErrorCode.OPEN_TRANSACTION)
@@ -311,13 +278,13 @@ class OffsetResolver:
             raise ColdlogError(f"no offset of {place[0]}-{place[1]} for {timestamp_ms}: {answers.error_text(0)}")
         return answers.found(0)
 
-    def _find_later(self, place: TopicPartition, timestamp_ms: int, ends: _Ends) -> FoundOffset | None:
+    def _find_later(self, place: TopicPartition, timestamp_ms: int, ends: LogEnds) -> FoundOffset | None:
         """Ask the directory for what follows the archive."""
         assert self._local is not None
         if ends.gap is not None and self._options.fails_on_data_loss:
             raise UsageError(
                 f"offsets {ends.gap[0]} to {ends.gap[1] - 1} of {place[0]}-{place[1]}, which may have the first record "
-                f"at or after {timestamp_ms}, {_LEFT}; failOnDataLoss=false reads what there is"
+                f"at or after {timestamp_ms}, {LEFT}; failOnDataLoss=false reads what there is"
             )
         return self._local.tier.find_offset(*place, timestamp_ms, max(ends.archive_end, ends.local_first or 0))
 
@@ -334,69 +301,6 @@ def _not_archived(state: LocalLogState) -> PartitionFacts:
         stable_offset=None,
         lineage=(),
     )
-
-
-def _local_range(ends: _Ends, start: int, until: int) -> tuple[int, int] | None:
-    if ends.local_first is None:
-        return None
-    first, end = max(start, ends.archive_end, ends.local_first), min(until, ends.end)
-    return (first, end) if first < end else None
-
-
-def _require_known_start(place: TopicPartition, facts: PartitionFacts) -> None:
-    """Raise if records that were deleted cannot be told from the others."""
-    if not facts.is_log_start_known:
-        raise UsageError(
-            f"records of {place[0]}-{place[1]} may have been deleted: the newest leader epoch checkpoint is damaged, "
-            f"so the log starts at offset {facts.first_offset} or later; run the pipeline when there is a newer "
-            "segment, or supply the log start by log_start_offsets.uri; failOnDataLoss=false reads all records"
-        )
-
-
-def _require_all(
-    place: TopicPartition,
-    start: int,
-    until: int,
-    segments: Sequence[ServedSegment],
-    ends: _Ends,
-    undecided: Sequence[tuple[int, int]],
-) -> None:
-    """Raise if an offset is not served or, for readers of committed records, not decided."""
-    lost: list[tuple[int, int, str]] = []
-    after_end = "are not archived" if ends.local_first is None else "are not in the log yet"
-    if ends.is_open:
-        after_end = "are after a transaction that is open where the archive ends"
-        if ends.local_first is not None:
-            after_end = "are after a transaction that is open"
-    if start < ends.first:
-        lost.append((start, min(until, ends.first), "are below the log start"))
-    at = max(start, ends.first)
-    for segment in segments:
-        lost += _why_lost(at, segment.from_offset, undecided)
-        at = max(at, segment.to_offset + 1)
-    lost += _why_lost(at, min(until, ends.end, ends.archive_end), undecided)
-    if ends.gap is not None and max(start, ends.gap[0]) < min(until, ends.end, ends.gap[1]):
-        lost.append((max(start, ends.gap[0]), min(until, ends.end, ends.gap[1]), _LEFT))
-    if until > max(start, ends.end):
-        lost.append((max(start, ends.end), until, after_end))
-    if lost:
-        missing = "; ".join(f"{first} to {end - 1} {why}" for first, end, why in lost[:_SHOWN])
-        raise UsageError(
-            f"offsets of {place[0]}-{place[1]} are missing: {missing}; {ends.description}; failOnDataLoss=false "
-            "reads what there is"
-        )
-
-
-def _why_lost(start: int, until: int, undecided: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
-    """Explain the offsets that no served segment has."""
-    lost = []
-    for begin, end in undecided:
-        first, stop = max(start, begin), min(until, end + 1)
-        if first < stop:
-            lost += [(start, first, _UNSERVED), (first, stop, _UNDECIDED)]
-            start = stop
-    lost.append((start, until, _UNSERVED))
-    return [(first, stop, why) for first, stop, why in lost if first < stop]
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:
