@@ -14,6 +14,9 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.model.states import IsolationLevel
 from coldlog.reader import OffsetReader
 from coldlog.records.source.datasource import register_source
+from coldlog.records.source.options import read_options
+from coldlog.records.source.streaming import Position, latest_position, plan_micro_batch
+from coldlog.runtime.spark.spark_versions import SparkSeries
 from coldlog.tables.damage_reports import clear_damage_reports, read_damage_reports
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.record_rows import moment, read
@@ -71,6 +74,46 @@ def test_gap_is_data_loss_only_if_its_offsets_are_asked_for(indexed: Warehouse, 
         read(indexed, archive, subscribe="gap", endingOffsets='{"gap":{"0":55}}')
     with pytest.raises(UsageError, match="starting offset 400 of gap-0 is after the ending offset 150"):
         read(indexed, archive, subscribe="gap", startingOffsets='{"gap":{"0":400}}')
+
+
+@pytest.mark.pushdown
+def test_lost_end_of_a_log_is_data_loss_only_if_it_is_asked_for(indexed: Warehouse, archive: Path) -> None:
+    with pytest.raises(UsageError, match="bad-end-0 are missing: 100 and later ones are in no served segment"):
+        read(indexed, archive, subscribe="bad-end")
+    with pytest.raises(UsageError, match="torn-0 are missing: .*; 145 and later ones are in no served segment"):
+        read(indexed, archive, subscribe="torn")
+    sound = [*range(100)]
+    assert read(indexed, archive, subscribe="bad-end", failOnDataLoss=False).offsets() == sound
+    assert read(indexed, archive, ds.LessThan(("offset",), 100), subscribe="bad-end").offsets() == sound
+    assert read(indexed, archive, subscribe="bad-end", endingOffsets='{"bad-end":{"0":100}}').offsets() == sound
+
+
+def test_stream_does_not_pass_over_lost_offsets_in_silence(
+    indexed: Warehouse, archive: Path, series: SparkSeries, tmp_path: Path
+) -> None:
+    """It waits before them; when later ones are archived, or a run that ends with the archive has read all, they are
+    reported."""
+    places = {"warehouse.uri": indexed.uri, "archive.uri": str(archive)}
+    waiting = read_options({**places, "subscribe": "bad-end"}, is_stream=True)
+    assert latest_position(waiting, {"bad-end": {"0": 100}}) == {"bad-end": {"0": 100}}
+    continued = read_options({**places, "subscribe": "gap"}, is_stream=True)
+    begun: Position = {"gap": {"0": 50}}
+    with pytest.raises(UsageError, match="gap-0 are missing: 50 to 99 are in no served segment"):
+        plan_micro_batch(continued, begun, latest_position(continued, begun))
+    if not series.limits_streams:
+        return
+    register_source(indexed.spark, places)
+    stream = indexed.spark.readStream.format("coldlog").option("subscribe", "bad-end")
+    for is_strict in (False, True):
+        reading = stream.options(startingOffsets="earliest", failOnDataLoss=is_strict).load()
+        writing = reading.writeStream.format("noop").option("checkpointLocation", str(tmp_path / f"{is_strict}"))
+        query = writing.trigger(availableNow=True).start()
+        if is_strict:
+            with pytest.raises(Exception, match="bad-end-0 are missing: 100 and later ones are in no served segment"):
+                query.awaitTermination()
+        else:
+            query.awaitTermination()
+        assert sum(each["numInputRows"] for each in query.recentProgress) == 100
 
 
 def test_offsets_that_a_damaged_log_has_lost_are_data_loss(indexed: Warehouse, archive: Path) -> None:

@@ -12,15 +12,17 @@ from coldlog.errors import UsageError
 from coldlog.launch.entry_point import job_argument_parser
 from coldlog.records.source.options import read_options, source_defaults
 from coldlog.replay.runs import replay_job
-from coldlog.replay.runs.replay import ReplayOptions, ReplaySummary
+from coldlog.replay.runs.replay import ReplayOptions, ReplaySummary, replay
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder, add_replay_options
 from coldlog.replay.runs.replay_job import _facts, _sink, replay_options
 from coldlog.replay.runs.replay_order import TaskCounts
-from coldlog.replay.runs.replay_source import replayed_source
+from coldlog.replay.runs.replay_source import refuse_early, replayed_source
+from coldlog.replay.runs.replay_state import ReplayStates
 from coldlog.runtime.console import Console
-from coldlog.runtime.job import Job
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
 from contents.job_runs_table import rows_of, unpack_job_runs
+from virtual_clock import VirtualClock
 
 OUTPUT = ("--output", "out")
 
@@ -63,6 +65,25 @@ def test_idle_time_is_that_of_the_option_and_else_of_the_settings() -> None:
     settings, option = ["max.task.idle.ms=7000"], ("--max-task-idle-ms", "0")
     jobs = (job("--topics", "a", *OUTPUT, *given, assignments=s) for given in ((), option) for s in ([], settings))
     assert [replay_options(each).max_task_idle_ms for each in jobs] == [0, 7000, 0, 0]
+
+
+def test_replay_to_the_lost_end_of_an_archive_is_refused_before_anything_is_written(
+    written_uri: str, tmp_path: Path
+) -> None:
+    places = [f"warehouse.uri={written_uri}", f"archive.uri={tmp_path}"]
+    given = job("--topics", "bad-end", "--output", str(tmp_path / "out"), assignments=places)
+    missing = "bad-end-0 are missing: 100 and later ones are in no served segment"
+    with pytest.raises(UsageError, match=missing):
+        refuse_early(_without_spark(given))
+    sink, states = _sink(given), ReplayStates.of_warehouse(str(tmp_path / "states"))
+    with pytest.raises(UsageError, match=missing):
+        replay(given.spark, replay_options(given), sink, states, VirtualClock())
+    tolerant = job("--topics", "bad-end", *OUTPUT, "--fail-on-data-loss", "false", assignments=places)
+    refuse_early(_without_spark(tolerant))
+
+
+def _without_spark(given: Job) -> PlainJob:
+    return PlainJob(settings=given.settings, arguments=given.arguments, console=given.console)
 
 
 def test_run_has_its_row_in_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

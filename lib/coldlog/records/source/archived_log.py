@@ -20,7 +20,7 @@ from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.errors import ColdlogError
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.lookups.transactions import is_cut_at_end, marker_offsets
-from coldlog.model.states import IndexDepth
+from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
 from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
@@ -41,6 +41,7 @@ _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "announced_end_offset", "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset",
     "served_to_offset", "served_open_from_offset", "open_from_offset", "served_holes", "served_index_depth",
+    "index_status", "state",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -205,6 +206,15 @@ class ArchivedLogs:
             found += [part for row in served.to_pylist() for part in _parts(_served_segment(row), row["served_holes"])]
         return sorted(found, key=lambda segment: segment.from_offset)
 
+    def lost_segments(self, topic: str, partition: int, topic_id: str) -> list[tuple[int, int | None]]:
+        """Return first and last offset of the segments that were archived and can no longer be read: in quarantine, or
+        gone without a deletion. A segment that was never listed may still be uploaded. None: the end is unknown."""
+        found = []
+        for rows in self._rows(self._segments, "start_offset", topic, partition, topic_id):
+            unserved = rows.filter(pc.invert(rows["served_from_offset"].is_valid()))
+            found += [_offsets_of(row) for row in unserved.to_pylist() if _is_lost(row)]
+        return found
+
     def batches(self, served: ServedSegment, from_offset: int, to_offset: int) -> BatchPlaces:
         """Return the batches of a segment that may have records between the offsets, both inclusive; at sidecar depth
         the intervals. Raise `ColdlogError` if an interval is missing."""
@@ -315,6 +325,18 @@ def without_offsets(segments: Sequence[ServedSegment], lost: Sequence[tuple[int,
         if first > segment.from_offset:
             shortened.append(replace(segment, to_offset=first - 1))
     return shortened
+
+
+def _is_lost(row: Mapping[str, object]) -> bool:
+    if row["index_status"] == IndexStatus.GONE.value:
+        return row["state"] == RemoteLogSegmentState.COPY_SEGMENT_FINISHED.name and bool(row["objects"])
+    return row["index_status"] == IndexStatus.QUARANTINED.value
+
+
+def _offsets_of(row: Mapping[str, int | None]) -> tuple[int, int | None]:
+    first, last = row["start_offset"], row["end_offset"]
+    assert first is not None
+    return first, row["announced_end_offset"] if last is None else last
 
 
 def _served_segment(row: Mapping[str, object]) -> ServedSegment:

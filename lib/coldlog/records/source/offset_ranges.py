@@ -7,8 +7,9 @@ partition ends where the whole log does, as the directory's files show. Its log 
 does not tier deletes what is still archived. Only if the archive has no offsets, the directory's log start counts too.
 
 Data is lost if offsets that are asked for are not served: below the log start, between served segments, or after the
-end. Then a `UsageError` is raised, or they are skipped if the options say so. Offsets that a query's filters exclude
-are not asked for. The same option decides if the log start is not known, so that records may have been deleted.
+end; and if the archive had offsets after its end, and the reading goes to the end (`data_loss`). Then a `UsageError` is
+raised, or they are skipped if the options say so. Offsets that a query's filters exclude are not asked for. The same
+option decides if the log start is not known, so that records may have been deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from coldlog.model.list_offsets import ErrorCode
 from coldlog.model.states import IsolationLevel
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.source.archived_log import ArchivedLogs, ServedSegment, undecided_offsets, without_offsets
-from coldlog.records.source.data_loss import LEFT, require_all, require_known_start
+from coldlog.records.source.data_loss import (
+    LEFT,
+    LostEnd,
+    find_lost_end,
+    lost_end_text,
+    require_all,
+    require_known_start,
+)
 from coldlog.records.source.local_logs import LocalLogs
 from coldlog.records.source.log_ends import LogEnds
 from coldlog.records.source.options import (
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from coldlog.records.source.filters import RecordFilter  # imports Spark
 
 _SHOWN = 5
+_GREATEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +76,14 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpan:
-    """Where a reading begins, where it ends (exclusive), and `end`, up to which offset the partition can be read."""
+    """Where a reading begins, where it ends (exclusive), and `end`, up to which offset the partition can be read.
+    `lost_end`: why what follows is lost, if the reading asks for it, and must not miss it."""
 
     topic_id: str
     start: int
     until: int
     end: int
+    lost_end: str | None = None
 
 
 class OffsetResolver:
@@ -113,11 +124,16 @@ class OffsetResolver:
         for place in places:
             facts = self._facts(place)
             ends = self._ends(place, facts)
+            start = self._offset(options.start, place, ends, is_start=True)
+            until = self._offset(options.end, place, ends, is_start=False)
+            lost_end = self._lost_end(place, facts, ends, until)
+            lost_end = None if lost_end is None else lost_end.between(start, _GREATEST)
             found[place] = PartitionSpan(
                 topic_id=facts.topic_id,
-                start=self._offset(options.start, place, ends, is_start=True),
-                until=min(ends.end, self._offset(options.end, place, ends, is_start=False)),
+                start=start,
+                until=min(ends.end, until),
                 end=ends.end,
+                lost_end=None if lost_end is None else lost_end_text(place, lost_end, ends),
             )
         return found
 
@@ -188,8 +204,10 @@ class OffsetResolver:
                 f"the starting offset {start} of {place[0]}-{place[1]} is after the ending offset {until}; "
                 f"{ends.description}"
             )
+        lost_end = self._lost_end(place, facts, ends, until)
         start, until = max(start, bounds.from_offset), min(until, bounds.to_offset + 1)
-        if start >= until:
+        lost_end = None if lost_end is None else lost_end.between(start, bounds.to_offset)
+        if start >= until and lost_end is None:
             return None
         served = self._logs.served_segments(*place, facts.topic_id)
         undecided = undecided_offsets(served) if self._is_committed else []
@@ -201,7 +219,7 @@ class OffsetResolver:
         local = ends.local_range(start, until)
         if self._options.fails_on_data_loss:
             require_known_start(place, facts)
-            require_all(place, start, until, segments, ends, undecided)
+            require_all(place, start, until, segments, ends, undecided, lost_end)
         elif not segments and local is None:
             return None
         return OffsetRange(
@@ -214,6 +232,17 @@ class OffsetResolver:
             local=local,
             aborted_later=self._aborted_later(place, ends, until),
         )
+
+    def _lost_end(self, place: TopicPartition, facts: PartitionFacts, ends: LogEnds, until: int) -> LostEnd | None:
+        """Return the lost offsets after the archive's end, if the reading goes to the end, and must not miss them. It
+        goes to the end up to `latest`, and up to a time that no record has reached."""
+        limit = self._options.end
+        given = limit.by_partition[place] if limit.by_partition is not None else limit.offset
+        is_time = limit.timestamp_ms is not None or limit.timestamps_ms is not None
+        is_to_end = until == ends.end if is_time else given == LATEST
+        if not is_to_end or not self._options.fails_on_data_loss:
+            return None
+        return find_lost_end(self._logs, place, facts, ends)
 
     def _aborted_later(self, place: TopicPartition, ends: LogEnds, until: int) -> AbortedTransactions:
         """Return the aborted transactions that were open where the archive ends."""

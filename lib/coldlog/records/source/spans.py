@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from coldlog.errors import UsageError
 from coldlog.lookups.damage.reported_damage import reports_to, wait_for_reports
 from coldlog.lookups.list_offsets import LookupOptions, open_lookup
 from coldlog.lookups.search.batch_lookup import BatchReader
@@ -21,6 +22,13 @@ def find_spans(options: SourceOptions) -> dict[TopicPartition, PartitionSpan]:
     """Return where the reading of each partition that is asked for begins and ends."""
     with resolving(options) as (_, _, resolver):
         return resolver.find_spans()
+
+
+def require_ends(spans: Mapping[TopicPartition, PartitionSpan]) -> None:
+    """Raise `UsageError` if records after the end of a reading are lost."""
+    for _, span in sorted(spans.items()):
+        if span.lost_end is not None:
+            raise UsageError(span.lost_end)
 
 
 @contextmanager

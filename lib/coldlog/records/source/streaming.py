@@ -3,7 +3,9 @@
 A stream's position is the next offset of each partition. Spark keeps it in the checkpoint:
 `{"orders": {"0": 23, "1": 0}}`. Each micro-batch reads the current tables, so it includes what was uploaded and indexed
 since, and new partitions from their first offset on; if that is not 0, data is lost. A stream never goes back. If the
-archive ends before the position, because the topic or the tables were created again, data is lost.
+archive ends before the position, because the topic or the tables were created again, data is lost. If the archive has
+lost the end of a log, the stream waits there: when later records are archived, the lost ones are offsets between served
+segments. A run that ends with the archive (`target`) reports them when it has read all that is there.
 
 `maxOffsetsPerTrigger` is shared among the partitions by how many offsets each still has, as in Spark's Kafka source.
 """
@@ -19,7 +21,7 @@ from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import EARLIEST, Limit, SourceOptions, Strategy, Subscription, TopicPartition
 from coldlog.records.source.planning import plan_reading
 from coldlog.records.source.read_tasks import ReadTask
-from coldlog.records.source.spans import find_spans
+from coldlog.records.source.spans import find_spans, require_ends
 
 Offsets = Mapping[TopicPartition, int]
 Position = dict[str, dict[str, int]]
@@ -62,6 +64,8 @@ def latest_position(
     until = {place: span.until if wanted is None else min(span.until, wanted[place]) for place, span in read.items()}
     begun = {place: span.start for place, span in read.items()} | begun
     reached = {place: max(offset, until.get(place, 0)) for place, offset in begun.items()}
+    if wanted is not None and reached == begun:
+        require_ends(read)
     return _position(reached if most_offsets is None else _share(begun, reached, most_offsets))
 
 

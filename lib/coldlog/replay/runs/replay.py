@@ -27,7 +27,7 @@ from coldlog.records.source.offset_ranges import PartitionSpan
 from coldlog.records.source.options import Limit, SourceOptions, Strategy, Subscription
 from coldlog.records.source.planning import plan_reading
 from coldlog.records.source.read_tasks import ReadTask
-from coldlog.records.source.spans import find_spans
+from coldlog.records.source.spans import find_spans, require_ends
 from coldlog.replay.runs.replay_arguments import NegativeTimestamps, ReplayOrder
 from coldlog.replay.runs.replay_order import OrderedReading, Survey, TaskCounts, ordered, survey
 from coldlog.replay.runs.replay_state import (
@@ -295,6 +295,7 @@ def _plan_now(
     # If no record is at or after a starting time, the replay begins with the next records.
     spans = find_spans(replace(options.source, starts_late=True))
     _require_continued(options, known, spans)
+    require_ends(spans)
     for place, span in spans.items():
         state = known.get(place)
         if state is None:

@@ -38,7 +38,7 @@ def refuse_early(job: PlainJob) -> None:
     # What is imported compiles its kernels; Spark's start chooses their place for later.
     keep_compiled_kernels()
     # Imported here, because help needs none of the packages that read the tables.
-    from coldlog.records.source.spans import find_spans
+    from coldlog.records.source.spans import find_spans, require_ends
 
     settings, arguments = job.settings, job.arguments
     check_output_options(arguments)
@@ -46,7 +46,7 @@ def refuse_early(job: PlainJob) -> None:
     before = None if arguments.name is None else ReplayStates.of_warehouse(settings.warehouse_uri).read(arguments.name)
     # A run that was killed is repeated from its plan, whatever the options say.
     if before is None or not before.is_planned:
-        find_spans(replace(source, starts_late=True))
+        require_ends(find_spans(replace(source, starts_late=True)))
     for option, place in (("--output", arguments.output), ("--output-table", arguments.output_table)):
         folder = None if place is None else folder_of_spark(absolute_place(place), settings)
         if folder is not None:
