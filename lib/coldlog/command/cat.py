@@ -36,7 +36,7 @@ from coldlog.tables.known_topics import find_unknown
 
 if TYPE_CHECKING:
     from coldlog.fetcher import RecordFetcher
-    from coldlog.model.fetch import FetchedRecord, PartitionEnds
+    from coldlog.model.fetch import FetchedRecord, FetchedRecords, PartitionEnds
     from coldlog.reader import OffsetReader
 
 Write = Callable[[str, int, "FetchedRecord"], bytes]
@@ -153,6 +153,8 @@ def _matching_records(
     for record in _records(fetcher, place, (first, end), asked, progress):
         if asked.pattern is None or _matches(asked.pattern, record):
             yield record
+    if first <= end == ends.end_offset:
+        _fetch(fetcher, place, end, asked)  # an error if the archive has lost what follows
 
 
 def _note(place: tuple[str, int], text: str) -> None:
@@ -269,19 +271,25 @@ def _records(
     progress: ReadingProgress,
 ) -> Iterator[FetchedRecord]:
     """Yield the records from the first offset to before the end; a failed fetch is a `ColdlogError`."""
-    from coldlog.model.fetch import FetchErrorCode, FetchFailure
-    from coldlog.model.states import IsolationLevel
-
     offset, end = offsets
     while offset < end:
-        answer = fetcher.fetch_records(*place, offset, isolation_level=IsolationLevel(asked.isolation_level))
-        if isinstance(answer, FetchFailure):
-            more = "" if answer.resume_offset is None else f"; -o {answer.resume_offset} continues after it"
-            if answer.error is FetchErrorCode.OFFSET_OUT_OF_RANGE:  # also if it is the archive of another warehouse
-                more += f"; {asked.archive}"
-            raise ColdlogError(f"{answer}{more}")
+        answer = _fetch(fetcher, place, offset, asked)
         yield from (record for record in answer.records if record.offset < end)
         if answer.next_offset <= offset:
             return
         offset = answer.next_offset
         progress.reach(min(offset, end))
+
+
+def _fetch(fetcher: RecordFetcher, place: tuple[str, int], offset: int, asked: _Asked) -> FetchedRecords:
+    from coldlog.model.fetch import FetchErrorCode, FetchFailure
+    from coldlog.model.states import IsolationLevel
+
+    answer = fetcher.fetch_records(*place, offset, isolation_level=IsolationLevel(asked.isolation_level))
+    if not isinstance(answer, FetchFailure):
+        return answer
+    is_further = answer.resume_offset is not None and answer.resume_offset > offset
+    more = f"; -o {answer.resume_offset} continues after it" if is_further else ""
+    if answer.error is FetchErrorCode.OFFSET_OUT_OF_RANGE:  # also if it is the archive of another warehouse
+        more += f"; {asked.archive}"
+    raise ColdlogError(f"{answer}{more}")

@@ -16,6 +16,7 @@ from coldlog.fetcher import open_fetcher
 from coldlog.model.fetch import FetchedRecord, FetchedRecords, TimestampType
 from coldlog.runtime.installation import COMMAND
 from servers.broker_tails import TAIL_MS, write_broker_tails
+from worlds.written_topics import START_MS, copy_written
 
 RECORD = FetchedRecord(
     offset=7,
@@ -102,6 +103,27 @@ def test_cat_goes_on_in_the_log_directory_where_the_archive_ends(
     between = [offset for offset in tail.offsets if tail.active <= offset < tail.end - 2]
     assert printed("payments", "-p", "0", "-o", since, "--to", until.removeprefix("s@")) == between
     assert printed("new") == [0]
+
+
+def test_lost_end_of_the_archive_is_an_error_after_the_records_before_it(
+    written_uri: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    archive, warehouse, _ = copy_written(written_uri, tmp_path)
+    places = ["-f", "%o ", "-w", str(warehouse), "--set", f"archive.uri={archive}"]
+    sound = "".join(f"{offset} " for offset in range(100))
+    for level in ("read_uncommitted", "read_committed"):
+        assert main(["cat", "bad-end", *places, "--isolation-level", level]) == 1
+        written = capfd.readouterr()
+        assert written.out == sound
+        assert "which begins at offset 100, is in quarantine" in written.err
+    assert main(["cat", "torn", "-o", "-1", *places]) == 1
+    written = capfd.readouterr()
+    assert written.out == "144 "
+    assert "is damaged from byte" in written.err
+    assert "continues after it" not in written.err
+    for earlier in (["-c", "100"], ["--to", str(START_MS + 99)]):
+        assert main(["cat", "bad-end", *earlier, *places]) == 0
+        assert capfd.readouterr() == (sound if "-c" in earlier else sound.removesuffix("99 "), "")
 
 
 @pytest.mark.parametrize(
