@@ -110,7 +110,7 @@ def _may_end(headers: BatchHeaders, batch: Int64Column, offsets: Int64Column) ->
 
 def _expected_offset(headers: BatchHeaders, batch: int) -> str:
     return (
-        "the last offset of a batch between this entry's position and the next one's; "
+        "the offset of a batch's last record, between this entry's position and the next one's; "
         f"the batch at byte {int(headers.position[batch])} ends with offset {int(headers.last_offset[batch])}"
     )
 

@@ -35,7 +35,13 @@ from coldlog.tables.delta.warehouse import Warehouse
 MOST_AT_ONCE = 500_000
 """Their rows take half a gigabyte, and their outcomes as much. Spark's driver refuses results above 1 GiB."""
 _SURVEYED_COLUMNS = ("build_number", "index_status", "damaged_files", "superseded_build_numbers")
-_OLDER_RULE = re.compile("last offset -?[0-9]+ at byte [0-9]+")
+_OLDER_RULE = re.compile(
+    "last offset -?[0-9]+ at byte [0-9]+"
+    "|the last offset of a batch between this entry's position and the next one's; "
+    "the batch at byte [0-9]+ ends with offset [0-9]+"
+)
+"""What `expected` was when older rules refused the offset indexes of followers, and those of older log cleaners. The
+present rule must write another text (`index_checks`), or each run would read what it refuses again."""
 _EARLIEST_MS, _LATEST_MS = -(1 << 63), (1 << 63) - 1
 
 
@@ -148,8 +154,8 @@ def _is_in_doubt() -> Column:
 def _find_void_reasons(warehouse: Warehouse, key_ids: frozenset[str]) -> frozenset[Key]:
     """Find the keys of segments in quarantine that may be readable now.
 
-    Either a missing key (`expected` is its id) is available now, or an older rule refused them, which the text in
-    `expected` shows: that rule refused offset indexes that followers wrote.
+    Either a missing key (`expected` is its id) is available now, or an older rule refused their offset indexes, which
+    the text in `expected` shows.
     """
 
     def is_void(row: Row) -> bool:

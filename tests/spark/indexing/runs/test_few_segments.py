@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
 
-from coldlog.errors import Reason
+from builders.segment_builder import Batch, Record, Segment, build_segment
+from coldlog.errors import ArchiveError, Reason
+from coldlog.formats.kafka.offset_index import read_offset_index
+from coldlog.index.index_checks import OffsetIndexCheck
 from coldlog.indexing.builds import build_work
 from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.build_work import iter_pending_work, survey_builds
-from coldlog.model.states import IndexStatus
+from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.tables.definitions.discrepancies import DISCREPANCIES
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
 from coldlog.tables.definitions.quarantine import QUARANTINE
@@ -20,6 +24,7 @@ from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 from coldlog.upkeep.reconcile import reconcile
+from contents.walked_logs import walk_log
 from planning import as_large_tables
 from tables.drawn_rows import EPOCHS, draw_announced, draw_listed, draw_stored
 
@@ -69,6 +74,49 @@ def _quarantined(random: Random, segment: dict[str, object]) -> dict[str, object
     seen = {"position": -1, "first_seen_ms": 1, "last_seen_ms": 1, "attempt_count": 1}
     told = {"reason": reason.value, "message": "", "object_name": "", "expected": expected, "found": ""}
     return {name: segment[name] for name in (*QUARANTINE.key, "topic_id")} | seen | told
+
+
+def test_what_only_an_older_rule_refused_is_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    former = (
+        "last offset 9 at byte 152",
+        "the last offset of a batch between this entry's position and the next one's; "
+        "the batch at byte 1024 ends with offset 139",
+    )
+    present = _present_text()
+    warehouse = Warehouse(spark=spark, uri=str(tmp_path / "warehouse"))
+    warehouse.create_missing()
+    random = Random(7)
+    refused = [
+        {**_built(random, at), "index_status": IndexStatus.QUARANTINED.value, "is_listed": True}
+        for at in range(len(former) + 1)
+    ]
+    warehouse.append(SEGMENTS, [{name: row.get(name) for name in SEGMENTS.column_names} for row in refused])
+    told = {"reason": Reason.OFFSET_INDEX_INVALID.value}
+    rows = [
+        _quarantined(random, row) | told | {"expected": text}
+        for row, text in zip(refused, (*former, present), strict=True)
+    ]
+    warehouse.append(QUARANTINE, rows)
+    work = iter_pending_work(
+        warehouse,
+        survey_builds(warehouse),
+        retry_quarantined=False,
+        decryption_key_ids=frozenset(),
+        is_mirror=False,
+    )
+    assert sorted(each.segment.segment_id for part in work for each in part) == ["segment-0", "segment-1"], present
+
+
+def _present_text() -> str:
+    """What the present rule says that it expects, for an entry inside a batch with ten records."""
+    segment = Segment(
+        batches=(Batch(base_offset=0, records=tuple(Record(timestamp_ms=1, value=b"") for _ in range(10))),)
+    )
+    index = read_offset_index(memoryview(struct.pack(">ii", 5, 0)), base_offset=0)
+    check = OffsetIndexCheck(index=index, object_name="00000000000000000000.index")
+    with pytest.raises(ArchiveError) as refused:
+        walk_log(build_segment(segment.batches), start_offset=0, depth=IndexDepth.BATCH, add=check.add)
+    return refused.value.expected
 
 
 def test_the_driver_chooses_and_reconciles_as_spark_does(
