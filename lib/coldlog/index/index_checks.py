@@ -76,7 +76,8 @@ class OffsetIndexCheck:
         stop = int(np.searchsorted(offsets, int(headers.last_offset[-1]), side="right"))
         batch = np.searchsorted(headers.last_offset, offsets[first:stop])
         begins = headers.position[batch]
-        is_wrong = ~_may_end(headers, batch, offsets[first:stop]) | (begins < positions[first:stop])
+        found = headers.record_count[batch], headers.base_offset[batch], headers.last_offset[batch]
+        is_wrong = ~may_end(*found, offsets[first:stop]) | (begins < positions[first:stop])
         followed = positions[first + 1 : stop + 1]
         is_wrong[: len(followed)] |= begins[: len(followed)] >= followed
         if is_wrong.any():
@@ -101,11 +102,13 @@ class OffsetIndexCheck:
         )
 
 
-def _may_end(headers: BatchHeaders, batch: Int64Column, offsets: Int64Column) -> npt.NDArray[np.bool_]:
+def may_end(
+    record_counts: npt.NDArray[np.int32], base_offsets: Int64Column, last_offsets: Int64Column, offsets: Int64Column
+) -> npt.NDArray[np.bool_]:
     """Whether each batch ends with its offset, or its last record may have it: so few records fit up to there."""
-    counts, room = headers.record_count[batch], offsets - headers.base_offset[batch] + 1
-    may_end: npt.NDArray[np.bool_] = (counts > 0) & (counts <= room) | (headers.last_offset[batch] == offsets)
-    return may_end
+    room = offsets - base_offsets + 1
+    found: npt.NDArray[np.bool_] = (record_counts > 0) & (record_counts <= room) | (last_offsets == offsets)
+    return found
 
 
 def _expected_offset(headers: BatchHeaders, batch: int) -> str:

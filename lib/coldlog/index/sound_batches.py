@@ -23,7 +23,7 @@ batches on its two sides. A compacted log has gaps in its offsets without damage
 missing, and nothing else shows where, whole batches are: then every gap is a hole, and the batch before it is left out.
 The cut may have given that batch the base offset of a lost one.
 
-Memory: 44 bytes for each batch. Kafka's own recovery is different: it drops everything from the first bad batch on.
+Memory: 48 bytes for each batch. Kafka's own recovery is different: it drops everything from the first bad batch on.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from coldlog.formats.kafka.record_batch import (
 )
 from coldlog.formats.kafka.time_index import TimeIndex
 from coldlog.index.changed_logs import shorter_log
+from coldlog.index.index_checks import may_end
 from coldlog.index.leader_epoch_lineage import EpochStart, filter_epochs
 
 _BATCH = np.dtype(
@@ -56,6 +57,7 @@ _BATCH = np.dtype(
         ("last_offset", np.int64),
         ("leader_epoch", np.int32),
         ("max_timestamp_ms", np.int64),
+        ("record_count", np.int32),
         ("crc", np.uint32),
     ]
 )
@@ -102,6 +104,17 @@ class SoundBatches:
         found = self.batches["last_offset"][within] == offsets
         if not as_last:
             found |= (self.batches["base_offset"][within] <= offsets) & (batch == within)
+        return self._are_found(offsets, found)
+
+    def holds_index_entries(self, offsets: npt.NDArray[np.int64]) -> bool:
+        """Return whether a sound batch may end with each offset of an offset index, or the offset is in a hole."""
+        batch = np.searchsorted(self.batches["last_offset"], offsets)
+        within = self.batches[np.minimum(batch, len(self.batches) - 1)]
+        ends = may_end(within["record_count"], within["base_offset"], within["last_offset"], offsets)
+        return self._are_found(offsets, ends & (batch < len(self.batches)))
+
+    def _are_found(self, offsets: npt.NDArray[np.int64], found: npt.NDArray[np.bool_]) -> bool:
+        """Return whether every offset is found or in a hole."""
         for hole in self.holes:
             found |= (offsets >= hole.from_offset) & (hole.to_offset is None or offsets <= hole.to_offset)
         return bool(found.all())

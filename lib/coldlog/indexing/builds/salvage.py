@@ -105,7 +105,7 @@ def find_sound_of_damaged(
     is_found = (
         found is not None
         and found.holes
-        and found.holds_offsets(offset_index.offsets, as_last=True)
+        and found.holds_index_entries(offset_index.offsets)
         and found.holds_offsets(time_index.offsets, as_last=False)
         and found.holds_offsets(last_offsets, as_last=True)
     )
