@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders.payload_codecs import Codec
 from builders.segment_builder import Batch, Record, build_batch, build_segment
 from coldlog.errors import ArchiveError
-from coldlog.formats.kafka.indexed_batches import are_indexed_batches
+from coldlog.formats.kafka.indexed_batches import ANY_LEADER_EPOCH, are_indexed_batches
 from coldlog.formats.kafka.record_batch import BatchHeaders, read_batch_headers
 
 POSITION, START_OFFSET, MOST_BYTES = 7_000, 100, 1 << 16
@@ -36,7 +36,9 @@ def read(log: bytes) -> BatchHeaders:
 INDEXED = read(LOG)
 
 
-def are_sound(log: bytes, indexed: BatchHeaders = INDEXED, max_batch_bytes: int = MOST_BYTES) -> bool:
+def are_sound(
+    log: bytes, indexed: BatchHeaders = INDEXED, max_batch_bytes: int = MOST_BYTES, leader_epoch: int = ANY_LEADER_EPOCH
+) -> bool:
     return are_indexed_batches(
         memoryview(log),
         position=POSITION,
@@ -46,6 +48,7 @@ def are_sound(log: bytes, indexed: BatchHeaders = INDEXED, max_batch_bytes: int 
         sizes=indexed.size_bytes.astype(np.int64),
         base_offsets=indexed.base_offset,
         last_offsets=indexed.last_offset,
+        leader_epochs=np.full(len(indexed), leader_epoch, dtype=np.int64),
     )
 
 
@@ -64,6 +67,14 @@ def test_sound_batches_are_sound_and_those_of_another_index_are_not() -> None:
     assert not are_sound(LOG, INDEXED.slice(1, len(INDEXED))), "a batch before the first one"
     assert not are_sound(LOG[:-1])
     assert not are_sound(LOG, max_batch_bytes=max(len(build_batch(each)) for each in BATCHES) - 1)
+
+
+def test_a_batch_has_the_expected_leader_epoch_or_none() -> None:
+    assert are_sound(LOG, leader_epoch=0)
+    assert not are_sound(LOG, leader_epoch=1)
+    without = bytearray(LOG)
+    without[12:16] = b"\xff" * 4
+    assert are_sound(bytes(without), leader_epoch=0)
 
 
 @pytest.mark.parametrize("at", range(len(BATCHES)))

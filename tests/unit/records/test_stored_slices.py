@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +42,12 @@ def world(tmp_path: Path) -> SidecarWorld:
 
 @pytest.fixture
 def source(world: SidecarWorld) -> Iterator[RecordSource]:
-    with closing(RecordSource(str(world.warehouse), lambda: world.layout, LIMITS)) as opened:
+    with closing(_open(world)) as opened:
         yield opened
+
+
+def _open(world: SidecarWorld) -> RecordSource:
+    return RecordSource(str(world.warehouse), lambda: world.layout, LIMITS)
 
 
 def _read(
@@ -87,6 +93,31 @@ def test_damage_is_found_before_anything_is_sent_and_what_is_before_it_is_read(
     assert (found.stored, b"".join(found.pieces)) == (None, b"".join(_BATCHES[8:10]))
     assert isinstance(failure, FetchFailure)
     assert failure.error is FetchErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("leader_epoch", [0, 2, 1 << 24])
+def test_a_batch_with_another_leader_epoch_than_its_segment_is_damage(tmp_path: Path, leader_epoch: int) -> None:
+    """No checksum covers it. A consumer commits it, and takes no metadata of older epochs from then on."""
+    segment = Segment(batches=tuple(replace(each, leader_epoch=each.base_offset // 6) for each in _SEGMENT.batches))
+    number, before = 8, b"".join(map(build_batch, segment.batches[:8]))
+    for depth in (IndexDepth.BATCH, IndexDepth.SIDECAR):
+        world = sidecar_world(tmp_path / depth.value, [segment], depths=[depth])
+        write(world.warehouse, QUARANTINE, [])
+        with world.written[0].log.open("r+b") as file:
+            file.seek(len(before) + 12)
+            file.write(struct.pack(">i", leader_epoch))
+        with closing(_open(world)) as source:
+            found, failure = _read(source, 0), _read(source, number)
+            assert isinstance(found, FetchedBatches)
+            assert (found.stored, b"".join(found.pieces)) == (None, before)
+            assert isinstance(failure, FetchFailure)
+            assert failure.error is FetchErrorCode.CORRUPT_MESSAGE
+            assert f"expected leader epoch 1 at offset {number}" in failure.message
+            planned = source.plan(FetchRequest(topic="orders", partition=0, offset=0, max_bytes=1 << 20))
+            assert isinstance(planned, LogSlice)
+            records = source.read(planned)
+            assert isinstance(records, FetchedRecords)
+            assert [each.leader_epoch for each in records.records] == [0] * 6 + [1] * 2
 
 
 def test_a_log_that_was_checked_is_checked_again_if_it_was_changed(

@@ -20,6 +20,7 @@ from coldlog.formats.kafka.record_batch import (
     Int64Column,
 )
 
+NO_LEADER_EPOCH, ANY_LEADER_EPOCH = -1, -2
 _CODECS = len(CODEC_NAMES)
 
 
@@ -33,15 +34,26 @@ def are_indexed_batches(
     sizes: Int64Column,
     base_offsets: Int64Column,
     last_offsets: Int64Column,
+    leader_epochs: Int64Column,
 ) -> bool:
     """Whether `window`, which begins at `position` of the log, is these batches and nothing else, all of them sound.
-    `next_offset` is the lowest offset that the first one may have. False if this processor has no fast checksum."""
+    `next_offset` is the lowest offset that the first one may have. A batch may have no leader epoch instead of the one
+    in `leader_epochs`; with `ANY_LEADER_EPOCH` there it may have any. False if this processor has no fast checksum."""
     if ADDRESS == 0:
         return False
     content = np.frombuffer(window, dtype=np.uint8)
     return bool(
         _are_sound(
-            content, position, next_offset, max_batch_bytes, positions, sizes, base_offsets, last_offsets, ADDRESS
+            content,
+            position,
+            next_offset,
+            max_batch_bytes,
+            positions,
+            sizes,
+            base_offsets,
+            last_offsets,
+            leader_epochs,
+            ADDRESS,
         )
     )
 
@@ -49,22 +61,23 @@ def are_indexed_batches(
 def load_check() -> None:
     """Load what `are_indexed_batches` is compiled to: its first call takes a second."""
     none = np.empty(0, dtype=np.int64)
-    empty = {"positions": none, "sizes": none, "base_offsets": none, "last_offsets": none}
+    empty = {"positions": none, "sizes": none, "base_offsets": none, "last_offsets": none, "leader_epochs": none}
     are_indexed_batches(memoryview(bytearray()), position=0, next_offset=0, max_batch_bytes=1, **empty)
 
 
 @numba.njit(cache=True, nogil=True)
-def _are_sound(content, position, next_offset, max_batch_bytes, positions, sizes, base_offsets, last_offsets, address):  # type: ignore[no-untyped-def]  # numba infers it; one loop
+def _are_sound(content, position, next_offset, max_bytes, positions, sizes, bases, last_offsets, epochs, address):  # type: ignore[no-untyped-def]  # numba infers it; one loop
     at, end, allowed_from = np.int64(0), len(content), next_offset
     data = np.int64(content.ctypes.data)
     for i in range(len(positions)):
-        size, base_offset, last_offset = sizes[i], base_offsets[i], last_offsets[i]
-        if positions[i] != position + at or size < HEADER_BYTES or size > max_batch_bytes or size > end - at:
+        size, base_offset, last_offset = sizes[i], bases[i], last_offsets[i]
+        if positions[i] != position + at or size < HEADER_BYTES or size > max_bytes or size > end - at:
             return False
         delta = _read(content, at + 23, 4)
         if _read(content, at, 8) != base_offset or _read(content, at + 8, 4) != size - LENGTH_PREFIX_BYTES:
             return False
-        if content[at + MAGIC_POSITION] != 2 or base_offset + delta != last_offset:
+        has_epoch = _may_have(_read(content, at + 12, 4), epochs[i])
+        if not has_epoch or content[at + MAGIC_POSITION] != 2 or base_offset + delta != last_offset:
             return False
         count = _read(content, at + 57, 4)
         if base_offset < allowed_from or delta < 0 or last_offset < 0 or last_offset == LARGEST_OFFSET:
@@ -77,6 +90,11 @@ def _are_sound(content, position, next_offset, max_batch_bytes, positions, sizes
         allowed_from = last_offset + 1
         at += size
     return at == end
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _may_have(epoch, expected):  # type: ignore[no-untyped-def]  # numba infers it
+    return epoch in (expected, NO_LEADER_EPOCH) or expected == ANY_LEADER_EPOCH
 
 
 @numba.njit(cache=True, nogil=True, inline="always")

@@ -7,7 +7,7 @@ it are returned; the next fetch begins at the damaged batch and gets the error. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -30,7 +30,8 @@ from coldlog.formats.kafka.record_columns import (
 )
 from coldlog.formats.kafka.sections import SectionReader
 from coldlog.formats.limits import DecodeLimits
-from coldlog.index.changed_logs import replaced_batch, shorter_log
+from coldlog.index.changed_logs import replaced_batch, require_leader_epoch, shorter_log
+from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.model.fetch import (
     FetchAnswer,
     FetchedRecord,
@@ -42,7 +43,7 @@ from coldlog.model.fetch import (
 from coldlog.records.aborted_transactions import AbortedTransactions
 from coldlog.records.fetch.interval_slices import PassedSlice, find_batches
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.fetch.stored_slices import CheckedRanges, StoredRange, find_stored
+from coldlog.records.fetch.stored_slices import CheckedRanges, StoredRange, expected_epochs, find_stored
 from coldlog.records.segment_windows import of_segment
 
 _EVERYTHING = WantedFields(key=True, value=True, headers=True)
@@ -208,6 +209,7 @@ def _are_indexed(window: memoryview, limits: DecodeLimits, log_slice: LogSlice) 
         sizes=batches.size_bytes,
         base_offsets=batches.base_offset,
         last_offsets=batches.last_offset,
+        leader_epochs=expected_epochs(log_slice.served.leader_epochs, batches.base_offset),
     )
 
 
@@ -241,7 +243,16 @@ def _read_headers(window: memoryview, limits: DecodeLimits, log_slice: LogSlice)
             f"offsets {int(batches.base_offset[at])} to {int(batches.last_offset[at])}",
             f"offsets {int(headers.base_offset[at])} to {int(headers.last_offset[at])}",
         )
+    _require_leader_epochs(headers, log_slice.served.leader_epochs)
     return headers
+
+
+def _require_leader_epochs(headers: BatchHeaders, epochs: Sequence[EpochStart]) -> None:
+    """Raise `ArchiveError` for the first batch with another leader epoch than its segment has there."""
+    is_other = headers.leader_epoch != expected_epochs(epochs, headers.base_offset)
+    for at in np.flatnonzero(is_other).tolist():
+        base_offset, leader_epoch = int(headers.base_offset[at]), int(headers.leader_epoch[at])
+        require_leader_epoch(epochs, int(headers.position[at]), base_offset, leader_epoch)
 
 
 def _records(columns: RecordColumns, leader_epochs: list[int]) -> Iterator[FetchedRecord]:

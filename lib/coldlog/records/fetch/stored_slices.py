@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +23,11 @@ import numpy as np
 from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment, SegmentFileKind
 from coldlog.archive.stores.stored_file import MOST_OPEN, FileState, OwnedDescriptor, StoredFile
 from coldlog.archive.stores.without_waiting import may_wait
-from coldlog.formats.kafka.indexed_batches import are_indexed_batches
+from coldlog.formats.kafka.indexed_batches import ANY_LEADER_EPOCH, are_indexed_batches
 from coldlog.formats.limits import DecodeLimits
+from coldlog.index.leader_epoch_lineage import EpochStart, filter_epochs
 from coldlog.records.fetch.slices import LogSlice
-from coldlog.records.source.archived_log import BatchPlaces
+from coldlog.records.source.archived_log import BatchPlaces, Int64s
 
 _LEAST_BYTES = 32 * 1024
 """A copy of less costs less than an open file."""
@@ -156,17 +158,31 @@ def _is_sound(found: StoredRange, limits: DecodeLimits, log_slice: LogSlice, che
 def _are_sound(file: StoredFile, limits: DecodeLimits, log_slice: LogSlice) -> bool:
     """Check all batches of a slice, as many at a time as the buffer takes."""
     batches, next_offset, first = log_slice.batches, log_slice.served.segment.start_offset, 0
+    epochs = log_slice.served.leader_epochs
     while first < len(batches):
         end = batches.position[first] + _BUFFER_BYTES
         stop = max(first + 1, int(np.searchsorted(batches.position + batches.size_bytes, end, side="right")))
         part = batches.slice(first, stop)
-        if not _is_sound_part(file, limits, part, next_offset):
+        if not _is_sound_part(file, limits, part, next_offset, epochs):
             return False
         first, next_offset = stop, int(part.last_offset[-1]) + 1
     return True
 
 
-def _is_sound_part(file: StoredFile, limits: DecodeLimits, part: BatchPlaces, next_offset: int) -> bool:
+def expected_epochs(epochs: Sequence[EpochStart], base_offsets: Int64s) -> Int64s:
+    """Return the leader epoch that each batch of a segment must have. No checksum covers it, and a consumer keeps it
+    with its position. Before the first known epoch the first one is expected; `require_leader_epoch` allows earlier."""
+    entries = filter_epochs(epochs)
+    if not entries:
+        return np.full(len(base_offsets), ANY_LEADER_EPOCH, dtype=np.int64)
+    numbers, starts = np.array(entries, dtype=np.int64).T
+    expected: Int64s = numbers[np.maximum(np.searchsorted(starts, base_offsets, side="right") - 1, 0)]
+    return expected
+
+
+def _is_sound_part(
+    file: StoredFile, limits: DecodeLimits, part: BatchPlaces, next_offset: int, epochs: Sequence[EpochStart]
+) -> bool:
     position = int(part.position[0])
     size_bytes = int(part.position[-1] + part.size_bytes[-1]) - position
     content = _buffer.content if size_bytes <= _BUFFER_BYTES else np.empty(size_bytes, dtype=np.uint8)
@@ -180,4 +196,5 @@ def _is_sound_part(file: StoredFile, limits: DecodeLimits, part: BatchPlaces, ne
         sizes=part.size_bytes,
         base_offsets=part.base_offset,
         last_offsets=part.last_offset,
+        leader_epochs=expected_epochs(epochs, part.base_offset),
     )

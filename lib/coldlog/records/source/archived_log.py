@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from coldlog.archive.layouts.layout import ListedSegment
 from coldlog.errors import ColdlogError
+from coldlog.index.leader_epoch_lineage import EpochStart
 from coldlog.lookups.served_index import WarehouseFiles, list_warehouse_files
 from coldlog.lookups.transactions import is_cut_at_end, marker_offsets
 from coldlog.model.states import IndexDepth, IndexStatus, RemoteLogSegmentState
@@ -26,7 +27,7 @@ from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.definitions.index.txn_index import TXN_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
-from coldlog.tables.definitions.segments import SEGMENTS, listed_segment
+from coldlog.tables.definitions.segments import SEGMENTS, leader_epochs, listed_segment
 from coldlog.tables.delta.files.table_files import TableFiles, is_newest, list_table_files
 from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
@@ -41,7 +42,7 @@ _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
     "announced_end_offset", "max_timestamp_ms", "size_bytes", "objects", "served_build_number", "served_from_offset",
     "served_to_offset", "served_open_from_offset", "open_from_offset", "served_holes", "served_index_depth",
-    "index_status", "state",
+    "index_status", "state", "segment_leader_epochs",
 )  # fmt: skip
 _BATCH_COLUMNS = (
     "segment_id", "build_number", "base_offset", "last_offset", "position", "size_bytes", "max_timestamp_ms",
@@ -63,7 +64,8 @@ class ServedSegment:
 
     `open_from_offset` is the first offset of the oldest transaction that may be open where the segment stops serving;
     None: there is none. `last_offset` is the last offset that the whole segment serves, with its holes, and
-    `marker_offsets` are those, inclusive, at which a marker in it counts. The bytes are those of the log from
+    `marker_offsets` are those, inclusive, at which a marker in it counts. `leader_epochs` are those
+    of the whole segment; none if they are not known. The bytes are those of the log from
     `position` to before `end_position`; None: to its end. If the log has bytes outside, a hole is there.
     """
 
@@ -78,6 +80,7 @@ class ServedSegment:
     max_timestamp_ms: int | None
     open_from_offset: int | None = None
     marker_offsets: tuple[int, int] = (0, _GREATEST)
+    leader_epochs: tuple[EpochStart, ...] = ()
     position: int = 0
     end_position: int | None = None
     has_batches: bool = True
@@ -353,6 +356,7 @@ def _served_segment(row: Mapping[str, object]) -> ServedSegment:
         last_offset=row["served_to_offset"],  # type: ignore[arg-type]
         open_from_offset=open_from_offset,  # type: ignore[arg-type]
         marker_offsets=marker_offsets(row),
+        leader_epochs=leader_epochs(row),
         has_batches=row["served_index_depth"] != IndexDepth.SIDECAR.value,
         **numbers,  # type: ignore[arg-type]
     )
