@@ -111,7 +111,11 @@ class _Endpoint:
 
     def first_offset(self, epoch: int) -> tuple[ErrorCode, int]:
         """Return error and offset for EARLIEST."""
-        asked = SimpleNamespace(partition_index=0, timestamp=SpecialTimestamp.EARLIEST, current_leader_epoch=epoch)
+        return self.special_offset(SpecialTimestamp.EARLIEST, 0, epoch)
+
+    def special_offset(self, special: SpecialTimestamp, partition: int, epoch: int = -1) -> tuple[ErrorCode, int]:
+        """Return error and offset for a special timestamp."""
+        asked = SimpleNamespace(partition_index=partition, timestamp=special, current_leader_epoch=epoch)
         topics = [SimpleNamespace(name="orders", partitions=[asked])]
         (topic,) = self._ask(answer_list_offsets, SimpleNamespace(topics=topics))["topics"]
         (found,) = topic["partitions"]
@@ -146,6 +150,13 @@ def test_a_partition_without_archived_records_is_an_empty_log(endpoint: _Endpoin
         (ErrorCode.none, 0, False),
         (ErrorCode.offset_out_of_range, 0, False),
     ]
+
+
+def test_the_log_of_a_partition_without_archived_records_begins_and_ends_at_0(endpoint: _Endpoint) -> None:
+    """As at a broker; no offset of it is archived, is to be archived, or has the largest timestamp."""
+    found = {special: endpoint.special_offset(special, EMPTY) for special in SpecialTimestamp}
+    at_0 = {SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL, SpecialTimestamp.LATEST}
+    assert found == {special: (ErrorCode.none, 0 if special in at_0 else -1) for special in SpecialTimestamp}
 
 
 def test_newer_tables_are_looked_for_once_in_a_request_and_only_for_offsets_after_the_end(endpoint: _Endpoint) -> None:

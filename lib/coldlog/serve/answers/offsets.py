@@ -190,7 +190,7 @@ def _look_up(
             end = known.ends.readable_end(is_committed=each.is_committed)
             answers[at] = _found(each.partition, end, -1, known.leader_epoch)
         elif not known.is_archived:
-            is_first = each.timestamp_ms == SpecialTimestamp.EARLIEST
+            is_first = each.timestamp_ms in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
             answers[at] = _found(each.partition, 0 if is_first else -1, -1, -1)
         else:
             rest.append(at)
