@@ -1,4 +1,4 @@
-"""Report a log that was truncated or replaced after it was indexed.
+"""Report a log that is not what the tables say of it: it was truncated or replaced, or its index files were wrong.
 
 Every reader that takes positions of batches or intervals from the tables raises these errors.
 """
@@ -32,6 +32,15 @@ def replaced_batch(position: int, expected: str, found: str) -> ArchiveError:
     return ArchiveError(Reason.HEADER_INVALID, message, position=position, expected=expected, found=found)
 
 
+def _unpromised_batch(position: int, expected: str, found: str) -> ArchiveError:
+    """The error for a log without the batches that its index files name. Nobody has read the log before."""
+    message = (
+        "log does not have the batches that its index files name: it was replaced, or an older log cleaner wrote its "
+        "offset index; run the pipeline again, which reads the log"
+    )
+    return ArchiveError(Reason.HEADER_INVALID, message, position=position, expected=expected, found=found)
+
+
 def require_leader_epoch(epochs: Sequence[EpochStart], position: int, base_offset: int, leader_epoch: int) -> None:
     """Raise `ArchiveError` if a batch has another leader epoch than its segment has at its offset. No checksum covers
     it. `epochs` are those of the segment; if there are none, or the batch has none, nothing is compared."""
@@ -41,8 +50,13 @@ def require_leader_epoch(epochs: Sequence[EpochStart], position: int, base_offse
     at = bisect_right(entries, base_offset, key=lambda entry: entry[1]) - 1
     is_right = leader_epoch == entries[at][0] if at >= 0 else leader_epoch <= entries[0][0]
     if not is_right:
-        expected, found = f"leader epoch {entries[max(at, 0)][0]}", f"leader epoch {leader_epoch}"
-        raise replaced_batch(position, f"{expected} at offset {base_offset}", found)
+        raise ArchiveError(
+            Reason.HEADER_INVALID,
+            "batch has another leader epoch than its segment; run the pipeline again, which reads the log",
+            position=position,
+            expected=f"leader epoch {entries[max(at, 0)][0]} at offset {base_offset}",
+            found=f"leader epoch {leader_epoch}",
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +83,7 @@ class ExpectedEnds:
         while self._wanted and self._wanted[-1] <= last_offset:
             self._require(self._wanted.pop(), int(headers.position[0]), ends)
         if last_offset > self.end_offset:
-            raise replaced_batch(
+            raise _unpromised_batch(
                 int(headers.position[-1]), f"no offset after {self.end_offset}", f"offsets up to {last_offset}"
             )
 
@@ -82,4 +96,4 @@ class ExpectedEnds:
     def _require(offset: int, position: int, ends: set[int]) -> None:
         if offset not in ends:
             found = f"batches that end with offsets {min(ends)} to {max(ends)}" if ends else "none"
-            raise replaced_batch(position, f"a batch that ends with offset {offset}", found)
+            raise _unpromised_batch(position, f"a batch that ends with offset {offset}", found)

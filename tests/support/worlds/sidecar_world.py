@@ -91,14 +91,17 @@ def sidecar_world(
     count_from: Sequence[int] = (),
     announced: Sequence[Row] = (),
     time_index: bytes | None = None,
+    offset_index: bytes | None = None,
     served_to: Sequence[int] = (),
 ) -> SidecarWorld:
     """Write and index the segments of a partition, each at sidecar depth, or at those `depths`. `announced` changes
-    what was announced of each, `time_index` is the content of the first one's time index. `served_to` are the last
-    offsets that they answer for."""
+    what was announced of each, `time_index` and `offset_index` are the contents of the first one's indexes. `served_to`
+    are the last offsets that they answer for."""
     written = write_archive(folder / "archive", {ORDERS: segments})
     if time_index is not None:
         written[0].log.with_suffix(".timeindex").write_bytes(time_index)
+    if offset_index is not None:
+        written[0].log.with_suffix(".index").write_bytes(offset_index)
     notes = folder / "notes"
     root = str(folder / "archive" / "kafka-tiered-storage")
     layout = LocalTieredStorageLayout(store=NotingStore(root=root, uri=root, notes=str(notes)))

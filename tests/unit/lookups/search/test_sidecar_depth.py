@@ -244,6 +244,24 @@ def test_a_match_before_the_interval_shows_that_the_time_index_is_wrong(tmp_path
     assert found(world, EPOCH_MS + 100 * 399) == (0, 798)
 
 
+def test_the_error_names_both_causes_if_the_offset_index_names_no_end_of_a_batch(tmp_path: Path) -> None:
+    """An older log cleaner names the last record that is left of a batch. Nobody replaced the log."""
+    batches = [batch(10 * at, *(EPOCH_MS + at for _ in range(10)), value=b"v" * 500) for at in range(4)]
+    kept = tuple(
+        replace(record, offset=offset) for record, offset in zip(batches[1].records, (10, 12, 15), strict=False)
+    )
+    batches[1] = replace(batches[1], records=kept, last_offset_delta=9)
+    first = len(build_batch(batches[0]))
+    index = struct.pack(">iiii", 15, first, 29, first + len(build_batch(batches[1])))
+    world = sidecar_world(tmp_path, [Segment(batches=tuple(batches))], stride_bytes=0, offset_index=index)
+    assert [row["index_depth"] for row in world.outcomes] == ["sidecar"]
+    (damage,) = world.ask([EPOCH_MS + 1]).damages
+    assert damage.message == (
+        "log does not have the batches that its index files name: it was replaced, or an older log cleaner wrote its "
+        "offset index; run the pipeline again, which reads the log"
+    )
+
+
 @pytest.mark.parametrize("depth", [IndexDepth.SIDECAR, IndexDepth.BATCH])
 def test_another_leader_epoch_in_the_header_of_the_match_is_an_error(tmp_path: Path, depth: IndexDepth) -> None:
     """No checksum covers it, and consumers compare it with that of the leader."""
