@@ -249,7 +249,10 @@ def test_message_sets_of_old_brokers_are_refused_at_their_position(
             with pytest.raises(ArchiveError) as caught:
                 read(good + old + after, depth)
             assert caught.value.reason is Reason.UNSUPPORTED_MAGIC
-            assert caught.value.message == "message set of a broker before 0.11 is not supported"
+            assert caught.value.message == (
+                "messages of format v0 or v1 (brokers before 0.11) are not supported; to have their records, copy them "
+                "to another topic with a Kafka consumer"
+            )
             assert caught.value.position == len(good)
             assert (caught.value.expected, caught.value.found) == ("magic 2", f"magic {magic}")
 

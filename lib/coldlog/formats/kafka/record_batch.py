@@ -241,7 +241,8 @@ def _refuse_batch(
         )
     magic = int(content[at + MAGIC_POSITION].view(np.int8))
     message = (
-        "message set of a broker before 0.11 is not supported"
+        "messages of format v0 or v1 (brokers before 0.11) are not supported; to have their records, copy them to "
+        "another topic with a Kafka consumer"
         if status == _OLD_MAGIC
         else "batch has a magic that does not exist"
     )
