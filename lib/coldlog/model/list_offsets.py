@@ -86,7 +86,8 @@ class ErrorCode(IntEnum):
 _MEANING = {
     ErrorCode.NONE: "the request is answered",
     ErrorCode.CORRUPT_MESSAGE: "the batch that holds the answer is damaged, in the archive or in the log directory; "
-    "damage in the archive is reported, and the next run of run_pipeline reads that log completely",
+    "damage in the archive is reported, and the next run of run_pipeline reads that log completely; or the log was "
+    "deleted or replaced in the archive since the last run: run the pipeline, then ask again",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "neither the archive nor the local tier has the partition",
     ErrorCode.REQUEST_TIMED_OUT: "there was no answer before the deadline, or a broker answered that; "
     "the job list_offsets counts it in `coldlog.list_offsets_expirations`; ask again, or set a longer timeout",

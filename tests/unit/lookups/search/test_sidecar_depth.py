@@ -244,6 +244,18 @@ def test_a_match_before_the_interval_shows_that_the_time_index_is_wrong(tmp_path
     assert found(world, EPOCH_MS + 100 * 399) == (0, 798)
 
 
+@pytest.mark.parametrize("depth", [IndexDepth.SIDECAR, IndexDepth.BATCH])
+def test_a_log_that_another_copy_has_replaced_is_an_error_and_no_damage(tmp_path: Path, depth: IndexDepth) -> None:
+    """The copy has another segment id, and so another name."""
+    world = sidecar_world(tmp_path, [rising(30), rising(30, 60)], depths=[depth] * 2)
+    log = world.written[0].log
+    log.rename(log.with_name(f"{log.name[:20]}-{'A' * 22}.log"))
+    answers = world.ask([EPOCH_MS + 500])
+    assert (answers.errors.tolist(), answers.offsets.tolist()) == ([int(ErrorCode.CORRUPT_MESSAGE)], [-1])
+    assert not answers.damages
+    assert "or replaced in the archive since the last run: run the pipeline" in ErrorCode.CORRUPT_MESSAGE.meaning
+
+
 def test_the_error_names_both_causes_if_the_offset_index_names_no_end_of_a_batch(tmp_path: Path) -> None:
     """An older log cleaner names the last record that is left of a batch. Nobody replaced the log."""
     batches = [batch(10 * at, *(EPOCH_MS + at for _ in range(10)), value=b"v" * 500) for at in range(4)]
