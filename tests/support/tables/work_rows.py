@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from coldlog.archive.layouts.layout import ListedSegment
-from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, WorkTable
+from coldlog.indexing.builds.build_plan import ADDED_COLUMNS, WORK_COLUMNS, SegmentWork, WorkTable
 from coldlog.tables.definitions.segments import SEGMENTS
 
 _TYPES = dict(zip(ADDED_COLUMNS, (pa.int64(), pa.bool_(), pa.bool_()), strict=True))
@@ -44,3 +44,17 @@ def works_of(segments: Iterable[ListedSegment]) -> WorkTable:
             for each in segments
         )
     )
+
+
+def mirrored_works(segments: Sequence[ListedSegment]) -> list[SegmentWork]:
+    """The segments of a directory of a mirror, in order, counted from their starts; the last of them is the last."""
+    return [
+        SegmentWork(
+            segment=each,
+            log_modified_ms=0,
+            count_from_offset=each.start_offset,
+            replaces_build_numbers=(),
+            is_last=each is segments[-1],
+        )
+        for each in segments
+    ]

@@ -15,11 +15,11 @@ from coldlog.archive.layouts.layout import SegmentFileKind
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.kafka.txn_index import TxnIndex
 from coldlog.formats.limits import DecodeLimits
-from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.index_files import outcome_rows
 from coldlog.indexing.builds.index_rows import iter_rows
 from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
 from coldlog.model.states import IndexDepth
+from tables.work_rows import mirrored_works
 from worlds.kafka_sample import true_segments
 
 OPTIONS = BuildOptions(
@@ -36,17 +36,7 @@ def build(mirror: Path) -> tuple[Rows, Rows]:
     layout = open_archive(str(mirror), "log_directories")
     outcomes, aborted = Rows(), Rows()
     for directory in layout.list_partition_directories().directories:
-        segments = layout.list_segments(directory).segments
-        works = [
-            SegmentWork(
-                segment=segment,
-                log_modified_ms=0,
-                count_from_offset=segment.start_offset,
-                replaces_build_numbers=(),
-                is_last=segment is segments[-1],
-            )
-            for segment in segments
-        ]
+        works = mirrored_works(layout.list_segments(directory).segments)
         for part in build_segments(layout, works, OPTIONS):
             if isinstance(part, Outcome):
                 outcomes += outcome_rows([part.row]).to_pylist()

@@ -21,13 +21,13 @@ from coldlog.archive.layouts.layout import ArchiveLayout, ListedSegment
 from coldlog.archive.layouts.wrapped_layout import WrappedLayout
 from coldlog.archive.open_archive import open_archive
 from coldlog.formats.limits import DecodeLimits
-from coldlog.indexing.builds.build_plan import SegmentWork
 from coldlog.indexing.builds.index_files import outcome_rows
 from coldlog.indexing.builds.segment_build import BuildOptions, Outcome, build_segments
 from coldlog.indexing.publish.planned_rows import READ_COLUMNS, plan_all_partitions
 from coldlog.model.states import IndexDepth, IndexStatus
 from coldlog.tables.definitions.segments import SEGMENTS
 from drawn_examples import sampled
+from tables.work_rows import mirrored_works
 
 OPTIONS = BuildOptions(
     depth=IndexDepth.BATCH,
@@ -104,17 +104,7 @@ def _layout_of(folder: Path, segments: Sequence[Segment]) -> ArchiveLayout:
 def _built(layout: ArchiveLayout, *, in_tasks: bool = False) -> list[Row]:
     """The rows of the segments, built in one task, or each in its own."""
     (directory,) = layout.list_partition_directories().directories
-    listed = layout.list_segments(directory).segments
-    works = [
-        SegmentWork(
-            segment=each,
-            log_modified_ms=0,
-            count_from_offset=each.start_offset,
-            replaces_build_numbers=(),
-            is_last=each is listed[-1],
-        )
-        for each in listed
-    ]
+    works = mirrored_works(layout.list_segments(directory).segments)
     tasks = [[work] for work in works] if in_tasks else [works]
     parts = [part for task in tasks for part in build_segments(layout, task, OPTIONS)]
     known = {

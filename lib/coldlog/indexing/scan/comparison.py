@@ -1,7 +1,7 @@
 """Compare what an archive lists with events and stored rows: few segments in this process, many in Spark tasks.
 
-The rules are those of `differences` in both. A task has all rows of some partitions, because events of one segment may
-say what another one is.
+The rules are those of `differences` in both. A task has all rows of some partitions, because what a segment is can
+depend on events of others: on the deletion of its partition, and on announcements that may be lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from coldlog.tables.delta.row_edits import Row
 from coldlog.tables.delta.warehouse import Warehouse
 
 _MOST_ROWS = 30_000
-"""So many segments, and events, are compared one by one in this process, in some seconds."""
+"""This process compares at most so many segments one by one, and so many events; that takes some seconds."""
 _SEGMENTS_A_TASK = 20_000
 _PARTITION = ("topic", "partition")
 _TYPES = SEGMENTS.column_types | {"change": "STRING"}
@@ -63,7 +63,7 @@ _FOUND_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What a comparison takes into account beside the rows. `unlisted` are rows of directories that cannot be listed;
+    """What a comparison needs beside the rows. `unlisted` are rows of directories that cannot be listed;
     `partitions` are those of the run, None: all."""
 
     is_mirror: bool
@@ -76,12 +76,13 @@ class _Comparison:
         return lost_offsets(self.positions)
 
     def left(self, stored: pa.Table, events: pa.Table, listed: pa.Table) -> Compared:
-        """What is to be compared row by row. Lost announcements lie between those of any other segments."""
+        """Return what must be compared row by row. If announcements were lost, that is everything: the other ones say
+        which segments the lost ones may have named."""
         told = with_completeness(events, self.positions)
         return Compared.all_of(stored, told, listed) if self.lost else without_settled(stored, told, listed)
 
     def differences(self, left: Compared, of_named: frozenset[tuple[str, int]] = frozenset()) -> list[Row]:
-        """The rows to write, with their `change`."""
+        """Return the rows to write, with their `change`."""
         announced = fold_events(left.events.to_pylist())
         if self.partitions is not None:
             announced = {key: row for key, row in announced.items() if key[:2] in self.partitions}

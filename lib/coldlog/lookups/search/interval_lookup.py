@@ -42,10 +42,10 @@ class IntervalSearch:
     _found_count: int = field(default=0, init=False)
 
     def run(self) -> Iterator[FoundOffset]:
-        """Yield the first record of each timestamp, without those that the segment serves no record for.
+        """Yield the first record at or after each timestamp; nothing for a timestamp after all that the segment serves.
 
         A later timestamp has no record if an earlier one has none. Raise `ArchiveError` for damage and for another log
-        than the indexed one. What was found before that counts: alone, such a timestamp reads no further.
+        than the indexed one. What was found before still counts: asked alone, these timestamps need no further bytes.
         """
         interval, position, needed = self.interval, self.interval.position, 0
         next_offset, interval_end = self.segment.start_offset, interval.position + interval.size_bytes

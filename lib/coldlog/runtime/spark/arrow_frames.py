@@ -26,7 +26,7 @@ def unmeasured_batches(spark: SparkSession) -> Iterator[None]:
     """Within the block, queries count the rows of batches for Python, and do not measure their bytes.
 
     For that, Spark looks at all lists of a batch again at each row (4.2.0): the plan of a partition of 50,000 segments
-    took 21 s, and without it 8 s. For rows that are small.
+    took 21 s, and without it 8 s. Use it for small rows only.
     """
     name = "spark.sql.execution.arrow.maxBytesPerBatch"
     before = spark.conf.get(name, "64m")
