@@ -30,7 +30,6 @@ from coldlog.model.list_offsets import ErrorCode, SpecialTimestamp
 
 _NEVER = np.iinfo(np.int64).max
 _UNKNOWN = -1
-_ANSWERED = (ErrorCode.NONE, ErrorCode.LOCAL_REQUIRED)
 
 
 def mark_exactness(
@@ -43,7 +42,7 @@ def mark_exactness(
 ) -> None:
     """Set `exactness` and the passed range of the answers. `facts` None: only a local tier answered. `searched_from`:
     from where each request searched a local tier. `is_tier_known`: it said what is archived."""
-    is_answered = answers.errors == ErrorCode.NONE
+    is_answered = answers.have(ErrorCode.NONE)
     answers.exactness[is_answered] = EXACT
     ranges = () if facts is None else facts.unserved_ranges
     unknown = None if facts is None else facts.unknown_range
@@ -53,9 +52,7 @@ def mark_exactness(
     is_earliest = is_answered & questions.asks(SpecialTimestamp.EARLIEST) & (searched_from is None)
     is_end = is_answered & (not is_tier_known)
     is_end &= questions.asks(SpecialTimestamp.LATEST_TIERED) | questions.asks(SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
-    is_searched = (
-        is_earliest | is_end | ((is_answered | (answers.errors == ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max))
-    )
+    is_searched = is_earliest | is_end | ((is_answered | answers.have(ErrorCode.LOCAL_REQUIRED)) & (is_time | is_max))
     answers.exactness[is_searched] = _UNKNOWN if ranges is None else EXACT
     if unknown is not None:
         _name(answers, is_earliest, unknown)
@@ -82,7 +79,7 @@ def ask_local_tier(tail: LocalTail, questions: PartitionQuestions, answers: Answ
 
 def forget_refused(answers: Answers) -> None:
     """Remove the exactness of answers that became errors."""
-    is_refused = ~np.isin(answers.errors, _ANSWERED)
+    is_refused = ~(answers.have(ErrorCode.NONE) | answers.have(ErrorCode.LOCAL_REQUIRED))
     for column in (answers.exactness, answers.passed_from, answers.passed_to):
         column[is_refused] = -1
 

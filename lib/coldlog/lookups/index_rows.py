@@ -100,14 +100,16 @@ class IndexRows:
     _asked: dict[tuple[str, int], dict[tuple[str, int], Ranges] | None] = field(default_factory=dict)
     """The partition that was asked for last, with its runs by their keys; None: it was asked for once."""
 
-    def runs_of(self, key: _Run) -> Ranges:
-        """Return the ranges of rows with this topic, partition, segment id and build number."""
+    def runs_of(self, key: _Run, *, is_only: bool = True) -> Ranges:
+        """Return the ranges of rows with this topic, partition, segment id and build number. `is_only`: no other run of
+        the partition is asked for with it."""
         topic, partition, segment_id, build = key
         place = topic, partition
         if place not in self._asked:
             self._asked.clear()
             self._asked[place] = None
-            return self._find_runs(place, segment_id, build)
+            if is_only:
+                return self._find_runs(place, segment_id, build)
         of_place = self._asked[place]
         if of_place is None:
             of_place = self._asked[place] = self._runs_of_place(place)

@@ -284,7 +284,7 @@ def _without_local(facts: PartitionFacts, questions: PartitionQuestions, answers
             for at in np.flatnonzero(questions.asks(special)).tolist():
                 answers.find(at, found)
     # LATEST_TIERED without an offset is known: nothing is tiered. For all others a local tier must answer.
-    is_missing = (answers.offsets < 0) & (answers.errors == ErrorCode.NONE)
+    is_missing = (answers.offsets < 0) & answers.have(ErrorCode.NONE)
     is_missing &= ~questions.asks(SpecialTimestamp.LATEST_TIERED)
     answers.errors[is_missing] = ErrorCode.LOCAL_REQUIRED
     answers.local_starts[is_missing] = facts.local_start_offset
@@ -338,7 +338,7 @@ def _with_local(
     _route(facts, questions, answers, tail.search_from)
     fetchable = np.where(questions.is_committed, state.last_stable_offset, state.high_watermark)
     is_settled = (questions.timestamps_ms >= 0) & (answers.offsets >= state.log_start_offset)
-    for at in np.flatnonzero(~is_settled & (answers.errors == ErrorCode.NONE)).tolist():
+    for at in np.flatnonzero(~is_settled & answers.have(ErrorCode.NONE)).tolist():
         timestamp_ms = int(questions.timestamps_ms[at])
         if timestamp_ms >= 0:
             tail.complete(answers, at, timestamp_ms)
@@ -347,8 +347,8 @@ def _with_local(
     searched_from, is_tier_known = tail.searched_from(questions.timestamps_ms, is_settled), tail.is_tier_known
     mark_exactness(facts, questions, answers, searched_from, is_tier_known=is_tier_known)
     ask_local_tier(tail, questions, answers)
-    is_bounded = ~np.isin(questions.timestamps_ms, _UNBOUNDED)
-    answers.refuse(is_bounded & (answers.errors == ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
+    is_bounded = ~np.logical_or.reduce([questions.asks(special) for special in _UNBOUNDED])
+    answers.refuse(is_bounded & answers.have(ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
     known = facts.leader_epoch if facts is not None else None
     _fence(questions, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
     forget_refused(answers)

@@ -120,8 +120,9 @@ class SoughtStairs:
 
     def look_into(self, known: PartRange, part: IndexRows) -> None:
         """Take the answers of the part that are lower than those found so far."""
-        for at in self._runs_within(known.least("offset"), known.greatest("offset")):
-            for start, stop in part.runs_of(self._keys[at]):
+        within = self._runs_within(known.least("offset"), known.greatest("offset"))
+        for at in within:
+            for start, stop in part.runs_of(self._keys[at], is_only=len(within) == 1):
                 self._take_lower(at, part, start, stop)
 
     def _runs_within(self, least_offset: int, greatest_offset: int) -> range:

@@ -125,7 +125,7 @@ class LaterSegments:
         """Answer the requests at `where`; those stay without an answer for which no segment has one."""
         with closing(ServedIndex(self.files)) as index:
             for number in range(self.number, len(self.segments.segment_ids)):
-                is_open = (answers.offsets[where] < 0) & (answers.errors[where] == ErrorCode.NONE)
+                is_open = (answers.offsets[where] < 0) & answers.have(ErrorCode.NONE)[where]
                 where, timestamps_ms = where[is_open], timestamps_ms[is_open]
                 if not len(where):
                     return
