@@ -129,6 +129,7 @@ def _rows(spark: SparkSession, shape: TablesShape) -> list[tuple[TableDefinition
                 "txn_index_empty": F.lit(True),
                 "size_bytes": F.lit(0).cast("bigint"),
                 "leader_epoch_lineage": lineage,
+                "unserved_ranges": F.array(),
                 "stable_offset": F.lit(shape.records).cast("bigint"),
             },
         )

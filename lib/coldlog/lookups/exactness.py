@@ -70,6 +70,11 @@ def mark_exactness(
     _mark(answers, ranges, is_searched & is_max, answers.timestamps_ms, limits)
 
 
+def mark_exact(answers: Answers) -> None:
+    """Set `exactness` of answers to times of partitions without gaps."""
+    answers.exactness[answers.have(ErrorCode.NONE) | answers.have(ErrorCode.LOCAL_REQUIRED)] = EXACT
+
+
 def ask_local_tier(tail: LocalTail, questions: PartitionQuestions, answers: Answers) -> None:
     """Search the offsets that were passed over in the local tier, where it still has them."""
     for at in np.flatnonzero((answers.exactness == NOT_EXACT) & (questions.timestamps_ms >= 0)).tolist():

@@ -32,27 +32,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldlog.errors import AnsweredTooLateError, ArchiveError, NotAuthorizedError, RetriableError
+from coldlog.lookups.archive_rules import answer_without_local, fence, hide_epochs, route
 from coldlog.lookups.damage.damaged_segments import DamagedSegment
 from coldlog.lookups.exactness import ask_local_tier, forget_refused, mark_exactness, refuse_inexact
-from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.local.local_answers import LocalTail
-from coldlog.lookups.local.local_tier import FoundOffset, LocalTier
-from coldlog.lookups.partition_facts import PartitionFacts
+from coldlog.lookups.local.local_tier import LocalTier
+from coldlog.lookups.partition_facts import NO_LIMIT, PartitionFacts
 from coldlog.lookups.questions import (
-    LOCAL_ONLY,
-    METADATA,
-    REMOTE_THEN_LOCAL,
     Answers,
+    AskedPartitions,
     Indices,
     PartitionQuestions,
     Questions,
     is_unsupported,
-    iter_partitions,
 )
 from coldlog.lookups.search.archive_search import ArchiveQuestion, search_archive
+from coldlog.lookups.search.many_partitions import answer_many
 from coldlog.lookups.served_index import ServedIndex, WarehouseFiles
 from coldlog.model.list_offsets import (
-    LEADER_EPOCH_SINCE_VERSION,
     NEWEST_VERSION,
     UNKNOWN_EPOCH,
     ErrorCode,
@@ -127,7 +124,12 @@ class ListOffsets:
         refused = Answers.nothing(len(is_refused), ErrorCode.UNSUPPORTED_VERSION)
         refused.errors[questions.is_invalid] = ErrorCode.INVALID_REQUEST
         report(np.flatnonzero(is_refused), refused.take(is_refused))
-        for topic, partition, where in iter_partitions(questions, np.flatnonzero(~is_refused)):
+        asked = AskedPartitions.of(questions, np.flatnonzero(~is_refused))
+        others: Sequence[int] = range(len(asked))
+        if self._local is None:
+            others = answer_many(self._index, questions, asked, report)
+        for number in others:
+            topic, partition, where = asked.topics[number], asked.numbers[number], asked.requests_of(number)
             found, rest = self._answer_partition(topic, partition, PartitionQuestions.at(questions, where))
             if rest is None:
                 report(where, found)
@@ -203,9 +205,9 @@ class ListOffsets:
 
         def run(deadline: float | None) -> Answers:
             self._read(batches, found, deadline)
-            return self._as_gaps_allow(facts, questions, _without_local(facts, questions, found)).take(waiting)
+            return self._as_gaps_allow(facts, questions, answer_without_local(facts, questions, found)).take(waiting)
 
-        known = _without_local(facts, questions, found.copy() if batches else found)
+        known = answer_without_local(facts, questions, found.copy() if batches else found)
         answers = self._as_gaps_allow(facts, questions, known)
         return answers, PartitionWork(waiting, run, reads_archive=self._can_read(batches)) if batches else None
 
@@ -243,78 +245,6 @@ def _as_answer(run: Callable[[float | None], Answers], count: int) -> Callable[[
     return run_or_answer_error
 
 
-def _route(facts: PartitionFacts | None, questions: PartitionQuestions, answers: Answers, local_start: int) -> None:
-    """Set the routes. A time later than all timestamps of finished segments needs no read of the archive."""
-    is_time = questions.timestamps_ms >= 0
-    latest = None if facts is None else facts.routing_max_timestamp_ms
-    is_remote = is_time if latest is None else is_time & (questions.timestamps_ms <= latest)
-    is_local = (
-        (is_time & ~is_remote)
-        | questions.asks(SpecialTimestamp.LATEST)
-        | questions.asks(SpecialTimestamp.EARLIEST_LOCAL)
-    )
-    answers.routes[:] = METADATA
-    answers.routes[is_remote | questions.asks(SpecialTimestamp.MAX_TIMESTAMP)] = REMOTE_THEN_LOCAL
-    answers.routes[is_local] = LOCAL_ONLY
-    answers.local_starts[answers.routes != METADATA] = local_start
-
-
-def _fence(questions: PartitionQuestions, answers: Answers, leader_epoch: int | None) -> None:
-    """Refuse requests that name another leader epoch. The newest epoch of the archive may not be the newest of all."""
-    if leader_epoch is not None and leader_epoch >= 0 and questions.leader_epochs.max() >= 0:
-        is_fenced = (questions.leader_epochs >= 0) & (questions.versions >= LEADER_EPOCH_SINCE_VERSION)
-        for where, error in (
-            (questions.leader_epochs < leader_epoch, ErrorCode.FENCED_LEADER_EPOCH),
-            (questions.leader_epochs > leader_epoch, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        ):
-            answers.put(is_fenced & where, Answers.nothing(int(np.count_nonzero(is_fenced & where)), error))
-
-
-def _hide_epochs(questions: PartitionQuestions, answers: Answers) -> Answers:
-    answers.leader_epochs[questions.versions < LEADER_EPOCH_SINCE_VERSION] = UNKNOWN_EPOCH
-    return answers
-
-
-def _without_local(facts: PartitionFacts, questions: PartitionQuestions, answers: Answers) -> Answers:
-    """Answer from the archive alone, with the offset at which a local search would begin."""
-    _route(facts, questions, answers, facts.local_start_offset)
-    for special in questions.specials:
-        found = _special_from_archive(facts, special)
-        if found is not None:
-            for at in np.flatnonzero(questions.asks(special)).tolist():
-                answers.find(at, found)
-    # LATEST_TIERED without an offset is known: nothing is tiered. For all others a local tier must answer.
-    is_missing = (answers.offsets < 0) & answers.have(ErrorCode.NONE)
-    is_missing &= ~questions.asks(SpecialTimestamp.LATEST_TIERED)
-    answers.errors[is_missing] = ErrorCode.LOCAL_REQUIRED
-    answers.local_starts[is_missing] = facts.local_start_offset
-    is_time = questions.timestamps_ms >= 0
-    if facts.stable_offset is not None:
-        is_ranked = is_time | questions.asks(SpecialTimestamp.MAX_TIMESTAMP)
-        is_open = is_ranked & questions.is_committed & (answers.offsets >= facts.stable_offset)
-        answers.refuse(is_open, ErrorCode.OPEN_TRANSACTION)
-    _fence(questions, answers, facts.leader_epoch)
-    mark_exactness(facts, questions, answers)
-    return _hide_epochs(questions, answers)
-
-
-def _special_from_archive(facts: PartitionFacts, special: SpecialTimestamp) -> FoundOffset | None:
-    tiered = facts.latest_tiered_offset
-    match special:
-        case SpecialTimestamp.EARLIEST if facts.log_start_offset is not None or facts.earliest_offset is not None:
-            return _at(facts, facts.first_offset)
-        case SpecialTimestamp.LATEST_TIERED if tiered is not None:
-            return _at(facts, tiered)
-        case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if tiered is not None:
-            return _at(facts, max(tiered + 1, facts.first_offset))
-    return None
-
-
-def _at(facts: PartitionFacts, offset: int) -> FoundOffset:
-    epoch = facts.leader_epoch_at(offset)
-    return FoundOffset(offset=offset, timestamp_ms=NOTHING, leader_epoch=UNKNOWN_EPOCH if epoch is None else epoch)
-
-
 def _with_local(
     local: LocalTier,
     topic: str,
@@ -330,12 +260,13 @@ def _with_local(
     if state is None:
         if facts is None:
             return Answers.nothing(questions.count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _without_local(facts, questions, answers)
+        return answer_without_local(facts, questions, answers)
     if facts is not None and facts.topic_id and state.topic_id not in (None, facts.topic_id):
         # The topic was deleted and created again after the index was built, so the archive's answers do not apply.
         facts, answers = None, Answers.nothing(questions.count)
     tail = LocalTail(local, topic, partition, facts, state, broker_compatible=broker_compatible)
-    _route(facts, questions, answers, tail.search_from)
+    latest = None if facts is None else facts.routing_max_timestamp_ms
+    route(questions, answers, NO_LIMIT if latest is None else latest, tail.search_from)
     fetchable = np.where(questions.is_committed, state.last_stable_offset, state.high_watermark)
     is_settled = (questions.timestamps_ms >= 0) & (answers.offsets >= state.log_start_offset)
     for at in np.flatnonzero(~is_settled & answers.have(ErrorCode.NONE)).tolist():
@@ -350,9 +281,10 @@ def _with_local(
     is_bounded = ~np.logical_or.reduce([questions.asks(special) for special in _UNBOUNDED])
     answers.refuse(is_bounded & answers.have(ErrorCode.NONE) & (answers.offsets >= fetchable), ErrorCode.NONE)
     known = facts.leader_epoch if facts is not None else None
-    _fence(questions, answers, state.leader_epoch if state.leader_epoch >= 0 else known)
+    archived_epoch = UNKNOWN_EPOCH if known is None else known
+    fence(questions, answers, state.leader_epoch if state.leader_epoch >= 0 else archived_epoch)
     forget_refused(answers)
-    return _hide_epochs(questions, answers)
+    return hide_epochs(questions, answers)
 
 
 def open_lookup(

@@ -17,6 +17,20 @@ from coldlog.index.log_start import LogStartSource
 from coldlog.index.unserved_ranges import UnservedRange
 from coldlog.lookups.index_rows import NOTHING, Int64s, numbers_of
 from coldlog.model.incarnations import incarnation_name
+from coldlog.model.list_offsets import UNKNOWN_EPOCH
+
+NO_LIMIT = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    """What limits answers from the archive: of one partition, or arrays with one entry for each of many. Where it is
+    not known, `routing_max_ms` and `stable_offset` are NO_LIMIT, `leader_epoch` is -1."""
+
+    routing_max_ms: Int64s | int
+    local_start: Int64s | int
+    stable_offset: Int64s | int
+    leader_epoch: Int64s | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,22 @@ class PartitionFacts:
         return self.max_timestamp_ms if finished is None else finished
 
     @property
+    def limits(self) -> ArchiveLimits:
+        """Return what limits answers from the archive."""
+        routing_max_ms, epoch = self.routing_max_timestamp_ms, self.leader_epoch
+        return ArchiveLimits(
+            routing_max_ms=NO_LIMIT if routing_max_ms is None else routing_max_ms,
+            local_start=self.local_start_offset,
+            stable_offset=NO_LIMIT if self.stable_offset is None else self.stable_offset,
+            leader_epoch=UNKNOWN_EPOCH if epoch is None else epoch,
+        )
+
+    @property
+    def has_gaps(self) -> bool:
+        """Return whether an answer may not be exact, or that is not known."""
+        return self.unserved_ranges != () or self.unknown_range is not None
+
+    @property
     def leader_epoch(self) -> int | None:
         """Return the newest leader epoch that is known."""
         return self.lineage[-1][0] if self.lineage else None
@@ -126,6 +156,29 @@ class PartitionRows:
         found: list[int] = (self.keys[first:end] & ((1 << 32) - 1)).tolist()
         return found
 
+    def limits(self, rows: Int64s) -> ArchiveLimits:
+        """Return `PartitionFacts.limits` of these rows."""
+        known = {name: column[rows] for name, column in self.numbers.items()}
+        first = _first_known(known["log_start_offset"], known["earliest_offset"], 0)
+        tiered = known["latest_tiered_offset"]
+        bounds, epochs, _ = self.epochs
+        has_epoch = bounds[rows + 1] > bounds[rows]
+        newest = epochs[np.where(has_epoch, bounds[rows + 1] - 1, 0)] if len(epochs) else UNKNOWN_EPOCH
+        return ArchiveLimits(
+            routing_max_ms=_first_known(known["finished_max_timestamp_ms"], known["max_timestamp_ms"], NO_LIMIT),
+            local_start=np.where(tiered == NOTHING, first, tiered + 1),
+            stable_offset=_first_known(known["stable_offset"], known["stable_offset"], NO_LIMIT),
+            leader_epoch=np.where(has_epoch, newest, UNKNOWN_EPOCH),
+        )
+
+    def have_gaps(self, rows: Int64s) -> npt.NDArray[np.bool_]:
+        """Return `PartitionFacts.has_gaps` of these rows."""
+        ranges = pc.list_value_length(self.unserved_ranges.take(pa.array(rows)))
+        bounds = self.epochs[0]
+        has_unknown = self.is_start_first_segment[rows] & (bounds[rows + 1] > bounds[rows])
+        found: npt.NDArray[np.bool_] = has_unknown | pc.not_equal(pc.fill_null(ranges, 1), 0).to_numpy(False)
+        return found
+
     def facts(self, at: int) -> PartitionFacts:
         """Decode a row."""
         bounds, epochs, starts = self.epochs
@@ -141,6 +194,10 @@ class PartitionRows:
             is_start_first_segment=bool(self.is_start_first_segment[at]),
             **{name: None if number == NOTHING else number for name, number in numbers},
         )
+
+
+def _first_known(first: Int64s, second: Int64s, otherwise: int) -> Int64s:
+    return np.where(first != NOTHING, first, np.where(second != NOTHING, second, otherwise))
 
 
 def decode_partitions(rows: pa.Table) -> tuple[PartitionRows, int]:

@@ -189,15 +189,38 @@ def is_unsupported(questions: Questions) -> Flags:
     return flags
 
 
-def iter_partitions(questions: Questions, among: Indices) -> Iterator[tuple[str, int, Indices]]:
-    """Yield the requests of each partition, by ascending timestamp."""
-    topics = questions.topics.take(pa.array(among)).dictionary_encode()
-    codes, names = topics.indices.to_numpy(zero_copy_only=False), topics.dictionary.to_pylist()
-    partitions = questions.partitions[among]
-    order = np.lexsort((questions.timestamps_ms[among], partitions, codes))
-    codes, partitions, where = codes[order], partitions[order], among[order]
-    for first, last in _iter_bounds((codes[1:] != codes[:-1]) | (partitions[1:] != partitions[:-1]), len(codes)):
-        yield names[codes[first]], int(partitions[first]), where[first:last]
+@dataclass(frozen=True, slots=True)
+class AskedPartitions:
+    """The partitions of requests, by topic and number. `where` has the requests of all, those of one partition by
+    ascending timestamp; they begin at its place in `starts`, which has the end of the last one too."""
+
+    topics: list[str]
+    numbers: list[int]
+    starts: Int64s
+    where: Indices
+
+    @staticmethod
+    def of(questions: Questions, among: Indices) -> AskedPartitions:
+        """Put these requests in order."""
+        named = questions.topics.take(pa.array(among)).dictionary_encode()
+        names = np.array(named.dictionary.to_pylist(), dtype=np.object_)
+        ranks = np.empty(len(names), dtype=np.int64)
+        ranks[np.argsort(names)] = np.arange(len(names))
+        codes, partitions = ranks[named.indices.to_numpy(zero_copy_only=False)], questions.partitions[among]
+        order = np.lexsort((questions.timestamps_ms[among], partitions, codes))
+        codes, partitions = codes[order], partitions[order]
+        is_first = np.ones(len(order), dtype=np.bool_)
+        is_first[1:] = (codes[1:] != codes[:-1]) | (partitions[1:] != partitions[:-1])
+        starts = np.flatnonzero(is_first)
+        topics: list[str] = np.sort(names)[codes[starts]].tolist()
+        return AskedPartitions(topics, partitions[starts].tolist(), np.append(starts, len(order)), among[order])
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def requests_of(self, number: int) -> Indices:
+        """Return the requests of a partition."""
+        return self.where[self.starts[number] : self.starts[number + 1]]
 
 
 def _iter_bounds(is_new: Flags, count: int) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ It uses the same tables and the same three levels as the SQL functions (segment,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from coldlog.lookups.index_rows import (
     STAIR_COLUMNS,
     IndexRows,
     Int64s,
+    SegmentRows,
     decode_batches,
     decode_intervals,
     decode_segments,
@@ -33,6 +34,7 @@ from coldlog.lookups.index_rows import (
 from coldlog.lookups.partition_facts import (
     PARTITION_COLUMNS,
     PartitionFacts,
+    PartitionRows,
     decode_incarnations,
     decode_partitions,
 )
@@ -45,7 +47,7 @@ from coldlog.tables.definitions.index.time_index import TIME_INDEX
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.segments import SEGMENTS
 from coldlog.tables.delta.files.table_files import NoTableError, TableFiles, is_newest, list_table_files, no_files
-from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
+from coldlog.tables.delta.files.table_reader import IsNeeded, KeptParts, TableReader, Within
 from coldlog.tables.delta.locations import plain_location
 from coldlog.tables.delta.manifest import Manifests, hold_to_manifest
 
@@ -229,6 +231,23 @@ class ServedIndex:
             sought.look_into(known, part)
         return sought.found
 
+    def iter_partition_rows(self, near: Within, is_needed: IsNeeded) -> Iterator[PartitionRows]:
+        """Iterate over the rows of partition_metadata in the parts of the table that are needed."""
+        return (rows for _, rows in self._partitions.iter_parts(near, "partition", is_needed=is_needed))
+
+    def iter_segment_rows(self, near: Within, is_needed: IsNeeded) -> Iterator[SegmentRows]:
+        """As `iter_partition_rows`, with served segments."""
+        return (rows for _, rows in self._segments.iter_parts(near, "start_offset", is_needed=is_needed))
+
+    def iter_stairs(self, near: Within, is_needed: IsNeeded) -> Iterator[IndexRows]:
+        """As `iter_partition_rows`, with stairs."""
+        return (rows for _, rows in self._stairs.iter_parts(near, "offset", is_needed=is_needed))
+
+    @property
+    def running_max_column(self) -> str:
+        """The column of `segments` by which a segment is chosen for a time."""
+        return "broker_running_max_timestamp_ms" if self.broker_compatible else "running_max_timestamp_ms"
+
     def find_run(self, segments: ServedSegments, number: int, timestamp_ms: int) -> StairRun | None:
         """Return the run of stairs in which `find_stairs` finds the answer of the segment with this number; None if
         there is no answer, or other parts of the table may have stairs between those of the run."""
@@ -298,7 +317,6 @@ class ServedIndex:
         order = np.argsort(columns["served_from_offset"], kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
         segment_ids = [segment_ids[at] for at in order.tolist()]
-        reached = "broker_running_max_timestamp_ms" if self.broker_compatible else "running_max_timestamp_ms"
         return ServedSegments(
             topic=topic,
             partition=partition,
@@ -307,7 +325,7 @@ class ServedIndex:
             from_offsets=columns["served_from_offset"],
             end_offsets=columns["end_offset"],
             to_offsets=columns["served_to_offset"],
-            running_max_ms=columns[reached],
+            running_max_ms=columns[self.running_max_column],
             exact_running_max_ms=columns["running_max_timestamp_ms"],
             is_at_batch_depth=columns["is_at_batch_depth"].astype(np.bool_),
             is_at_sidecar_depth=columns["is_at_sidecar_depth"].astype(np.bool_),

@@ -12,7 +12,8 @@ from builders.log_directory_writer import write_partition
 from builders.segment_builder import Batch, Record, Segment
 from coldlog.formats.limits import DecodeLimits
 from coldlog.index.segment_facts import ANY_TIMESTAMP_MS
-from coldlog.lookups.list_offsets import ListOffsets, _with_local, _without_local
+from coldlog.lookups.archive_rules import answer_without_local
+from coldlog.lookups.list_offsets import ListOffsets, _with_local
 from coldlog.lookups.local.log_directory_tier import LogDirectoryTier
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.questions import LOCAL_ONLY, METADATA, REMOTE_THEN_LOCAL, Answers, Indices, PartitionQuestions
@@ -150,7 +151,7 @@ def test_archive_alone_knows_where_it_begins_and_ends(
 ) -> None:
     """Also beside a log directory that does not have the partition."""
     questions = PartitionQuestions.at(asked(PENDING, LATEST_TIERED, EARLIEST), np.array([2, 1, 0]))
-    assert summary(_without_local(known, questions, Answers.nothing(3))) == expected
+    assert summary(answer_without_local(known, questions, Answers.nothing(3))) == expected
     other, nothing = LogDirectoryTier(str(tmp_path), LIMITS), Answers.nothing(3)
     assert summary(_with_local(other, "orders", 0, known, questions, nothing, broker_compatible=False)) == expected
 
@@ -172,7 +173,7 @@ def test_leader_epochs_are_compared_with_the_newest_of_the_archive_if_no_other_i
     local = written(tmp_path)
     (tmp_path / "orders-0" / "leader-epoch-checkpoint").unlink()
     beside = _with_local(local, "orders", 0, known, questions, Answers.nothing(1), broker_compatible=False)
-    for answers in (beside, _without_local(known, questions, Answers.nothing(1))):
+    for answers in (beside, answer_without_local(known, questions, Answers.nothing(1))):
         ((found, _, _),) = summary(answers)
         assert found is error
 
@@ -181,7 +182,7 @@ def test_routes_and_local_starts_say_where_the_answer_may_be() -> None:
     """A time up to the largest of the archive may be in both, a later one only in the local log."""
     questions = PartitionQuestions.at(asked(*range(-6, 1), 10, 11), np.arange(9))
     known = replace(facts(earliest=2, tiered=7), max_timestamp_ms=10)
-    answers = _without_local(known, questions, Answers.nothing(9))
+    answers = answer_without_local(known, questions, Answers.nothing(9))
     both, local = REMOTE_THEN_LOCAL, LOCAL_ONLY
     assert answers.routes.tolist() == [METADATA, METADATA, local, both, METADATA, local, both, both, local]
     assert answers.local_starts.tolist() == [-1 if route == METADATA else 8 for route in answers.routes]
@@ -194,7 +195,7 @@ def test_finished_segments_that_are_not_served_decide_the_route_too() -> None:
     def routes(finished_max_timestamp_ms: int | None, max_timestamp_ms: int | None = 10) -> list[int]:
         known = replace(facts(earliest=2, tiered=7), finished_max_timestamp_ms=finished_max_timestamp_ms)
         known = replace(known, max_timestamp_ms=max_timestamp_ms)
-        answers: list[int] = _without_local(known, questions, Answers.nothing(5)).routes.tolist()
+        answers: list[int] = answer_without_local(known, questions, Answers.nothing(5)).routes.tolist()
         return answers
 
     both, local = REMOTE_THEN_LOCAL, LOCAL_ONLY
@@ -207,6 +208,6 @@ def test_finished_segments_that_are_not_served_decide_the_route_too() -> None:
 def test_times_are_searched_everywhere_if_the_archive_has_no_largest_timestamp() -> None:
     """As in KIP-1075: nothing says that a time is later than all that is archived."""
     questions = PartitionQuestions.at(asked(0, 10, 2**62), np.arange(3))
-    answers = _without_local(facts(earliest=2, tiered=7), questions, Answers.nothing(3))
+    answers = answer_without_local(facts(earliest=2, tiered=7), questions, Answers.nothing(3))
     assert answers.routes.tolist() == [REMOTE_THEN_LOCAL] * 3
     assert answers.local_starts.tolist() == [8] * 3

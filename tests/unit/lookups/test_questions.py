@@ -12,10 +12,10 @@ from coldlog.lookups.index_rows import NOTHING
 from coldlog.lookups.questions import (
     ANSWER_COLUMNS,
     Answers,
+    AskedPartitions,
     PartitionQuestions,
     Questions,
     is_unsupported,
-    iter_partitions,
 )
 from coldlog.model.list_offsets import NEWEST_VERSION, ErrorCode, SpecialTimestamp
 
@@ -42,10 +42,12 @@ def test_requests_of_each_partition_come_together_by_ascending_timestamp(
     asked: list[Asked], data: st.DataObject
 ) -> None:
     among = sorted(data.draw(st.sets(st.sampled_from(range(len(asked)))))) if asked else []
+    partitions = AskedPartitions.of(questions(*asked), np.array(among, dtype=np.intp))
     found = [
-        (topic, partition, where.tolist())
-        for topic, partition, where in iter_partitions(questions(*asked), np.array(among, dtype=np.intp))
+        (partitions.topics[number], partitions.numbers[number], partitions.requests_of(number).tolist())
+        for number in range(len(partitions))
     ]
+    assert found == sorted(found, key=lambda each: each[:2])
     assert len({each[:2] for each in found}) == len(found)
     assert sorted(at for _, _, where in found for at in where) == among
     for topic, partition, where in found:
