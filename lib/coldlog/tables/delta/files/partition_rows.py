@@ -140,10 +140,12 @@ def greatest_of_row_groups(metadata: pq.FileMetaData, column: str) -> list[int] 
 
 def in_schema(stored: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of `schema`; those that are not stored are NULL."""
-    arrays = [
-        stored.column(each.name).cast(each.type)
-        if each.name in stored.column_names
-        else pa.nulls(stored.num_rows, each.type)
-        for each in schema
-    ]
-    return pa.table(arrays, schema=schema)
+    found = dict(zip(stored.column_names, stored.columns, strict=True))
+    return pa.table([_as_type(found.get(each.name), each.type, stored.num_rows) for each in schema], schema=schema)
+
+
+def _as_type(column: pa.ChunkedArray | None, wanted: pa.DataType, row_count: int) -> pa.ChunkedArray | pa.Array:
+    """A cast takes longer than the reading of a small column, also to the type that it has."""
+    if column is None:
+        return pa.nulls(row_count, wanted)
+    return column if column.type.equals(wanted, check_metadata=True) else column.cast(wanted)
