@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import pyarrow as pa
 
@@ -106,12 +105,6 @@ def _spark_struct(fields: Sequence[tuple[str, pa.DataType, bool, dict[str, str]]
     return {"fields": named, "type": "struct"}
 
 
-@cache
-def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Every read and write of a table asks for its schema, some hundred times a run."""
-    return pa.schema([column.arrow_field for column in columns])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
     """A table: its columns, its key and the order of its files; `comment` says what a row is.
@@ -130,6 +123,8 @@ class TableDefinition:
     properties: dict[str, str] = field(default_factory=dict)
     delta_packed: tuple[str, ...] = ()
     row_group_rows: int | None = None
+    arrow_schema: pa.Schema = field(init=False, repr=False, compare=False)
+    """Made once: each read and write of a table asks for it, a thousand times a run."""
 
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):
@@ -138,6 +133,7 @@ class TableDefinition:
         unknown = {*self.key, *self.clustered_by, *self.skipping_columns, *self.delta_packed} - set(names)
         if unknown or len(set(names)) != len(names):
             raise UsageError(f"table {self.name}: unknown or repeated columns {sorted(unknown) or names}")
+        object.__setattr__(self, "arrow_schema", pa.schema([column.arrow_field for column in self.columns]))
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -146,10 +142,6 @@ class TableDefinition:
     @property
     def column_types(self) -> dict[str, str]:
         return {column.name: column.type for column in self.columns}
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return _arrow_schema(self.columns)
 
     def select_list(self, stored: Collection[str]) -> list[str]:
         """The columns in SQL, for a version of the table that has the columns `stored`. A later column is NULL, unless
