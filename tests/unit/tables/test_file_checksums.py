@@ -16,6 +16,7 @@ from coldlog.tables.delta.files.file_checksums import (
     check_file,
     checksums_path,
     find_checksums,
+    read_checked,
     write_checksums,
 )
 
@@ -49,6 +50,7 @@ def test_every_range_of_a_sound_file_is_read(path: Path) -> None:
     content, chance = path.read_bytes(), random.Random(2)
     found = find_checksums(str(path))
     assert found is not None
+    assert read_checked(found) == content
     with closing(CheckedFile(found)) as file:
         assert file.read() == content
         for _ in range(200):
@@ -96,6 +98,8 @@ def test_a_file_that_is_cut_while_it_is_read_is_refused(path: Path) -> None:
         if found.file_bytes:
             with pytest.raises(ColdlogError, match="it was cut to"):
                 file.read()
+            with pytest.raises(ColdlogError, match=f"its size changed from {found.file_bytes} to"):
+                read_checked(found)
 
 
 def test_a_file_without_checksums_is_not_checked(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from coldlog.errors import ColdlogError
 from coldlog.tables.definitions.log_start_offsets import LOG_START_OFFSETS
-from coldlog.tables.delta.files import table_files
+from coldlog.tables.delta.files import parquet_files, table_files
 from coldlog.tables.delta.files.file_checksums import CheckedFile, write_checksums
 from coldlog.tables.delta.files.parquet_files import TableFile, opened_parquet, read_file
 from coldlog.tables.delta.files.table_files import list_table_files
@@ -96,6 +96,7 @@ def test_checked_bytes_are_read_in_the_thread_that_asks(tmp_path: Path, monkeypa
         return read(file, size)
 
     monkeypatch.setattr(CheckedFile, "read", watched)
+    monkeypatch.setattr(parquet_files, "_READ_WHOLE_BYTES", 0)
     for name in names:
         write_checksums(f"{location}/{name}")
     rows = [row for name in names for row in read_file(location, name, COLUMNS).to_pylist()]

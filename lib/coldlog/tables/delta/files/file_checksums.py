@@ -99,7 +99,16 @@ def check_file(path: str) -> None:
     """Check a whole file; `ColdlogError` if it is damaged."""
     checksums = find_checksums(path)
     if checksums is not None:
-        checksums.check(memoryview(_read_file(path)), 0)
+        read_checked(checksums)
+
+
+def read_checked(checksums: FileChecksums) -> bytes:
+    """Read and check a whole file; `ColdlogError` if it is damaged."""
+    content = _read_file(checksums.path)
+    if len(content) != checksums.file_bytes:
+        raise damaged(checksums.path, f"its size changed from {checksums.file_bytes} to {len(content)} bytes")
+    checksums.check(memoryview(content), 0)
+    return content
 
 
 @dataclass(slots=True)

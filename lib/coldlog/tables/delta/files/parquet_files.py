@@ -19,7 +19,7 @@ from crc32c import crc32c
 from pyarrow import fs
 
 from coldlog.archive.stores.s3_environment import shared_s3_file_system
-from coldlog.tables.delta.files.file_checksums import CheckedFile, damaged, find_checksums
+from coldlog.tables.delta.files.file_checksums import CheckedFile, damaged, find_checksums, read_checked
 from coldlog.tables.delta.locations import bucket_and_prefix, local_folder
 from coldlog.tables.delta.table_storage import storage_error
 
@@ -27,6 +27,8 @@ _FOOTER_END = struct.Struct("<i4s")
 _PARQUET = b"PAR1"
 _MOST_BETWEEN = 8 << 10
 """So many unwanted bytes between two columns are read, rather than requesting the columns one by one."""
+_READ_WHOLE_BYTES = 64 << 10
+"""A checked file of so many bytes is read at once: Arrow asks for each column by itself, often a few hundred bytes."""
 Opener = Callable[[str], pa.NativeFile]
 
 
@@ -238,4 +240,6 @@ def _open_local(path: str) -> pa.NativeFile:
     checksums = find_checksums(path)
     if checksums is None:
         return fs.LocalFileSystem().open_input_file(path)
+    if checksums.file_bytes <= _READ_WHOLE_BYTES:
+        return pa.BufferReader(read_checked(checksums))
     return pa.PythonFile(CheckedFile(checksums), mode="r")
