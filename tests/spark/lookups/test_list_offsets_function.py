@@ -270,9 +270,12 @@ def test_answer_in_a_segment_at_batch_depth_is_not_decoded(spark: SparkSession, 
 def test_every_answer_of_the_archive_equals_the_brokers(golden: Warehouse) -> None:
     attach_warehouse(golden.spark, golden.uri)
     queries = golden_queries()
-    for level, key in (("read_uncommitted", "ru"), ("read_committed", "rc")):
-        view_of(golden.spark, [_request_of(query, level) for query in queries])
-        rows = golden.spark.sql(LATERAL).toArrow().sort_by("number").to_pylist()
+    levels = {"read_uncommitted": "ru", "read_committed": "rc"}
+    view_of(golden.spark, [_request_of(query, level) for level in levels for query in queries])
+    answers = golden.spark.sql(LATERAL).toArrow().sort_by("number").to_pylist()
+    assert len(answers) == 2 * len(queries)
+    for number, (level, key) in enumerate(levels.items()):
+        rows = answers[number * len(queries) : (number + 1) * len(queries)]
         found = [(query, row) for query, row in zip(queries, rows, strict=True) if row["error"] == "NONE"]
         elsewhere = {row["error"] for query, row in zip(queries, rows, strict=True) if row["error"] != "NONE"}
         wrong = [
