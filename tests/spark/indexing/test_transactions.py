@@ -280,7 +280,7 @@ def open_reader(golden: Warehouse, layout: ArchiveLayout) -> Callable[[str, int,
 def test_records_equal_those_that_consumers_read(
     open_reader: Callable[[str, int, IsolationLevel], PartitionReader],
 ) -> None:
-    stopped = 0
+    stopped = filtered = 0
     for truth in golden_partitions():
         if truth["archive_end"] == -1:
             continue
@@ -288,18 +288,24 @@ def test_records_equal_those_that_consumers_read(
         uncommitted = open_reader(topic, partition, IsolationLevel.READ_UNCOMMITTED)
         expected = truth["archive_ru"]
         assert isinstance(expected, dict)
-        assert digest(uncommitted.iter_records()) == (expected["count"], expected["sha256"]), (topic, partition)
+        all_records = digest(uncommitted.iter_records())
+        assert all_records == (expected["count"], expected["sha256"]), (topic, partition)
         committed = open_reader(topic, partition, IsolationLevel.READ_COMMITTED)
         expected = truth["archive_rc"]
         assert isinstance(expected, dict)
         if committed.stop.reason is StopReason.ARCHIVE_END:
-            assert digest(committed.iter_records()) == (expected["count"], expected["sha256"]), (topic, partition)
+            # Without aborted transactions the same batches would be read again.
+            leaves_out_nothing = not len(committed.aborted) and committed.segments == uncommitted.segments
+            found = all_records if leaves_out_nothing else digest(committed.iter_records())
+            assert found == (expected["count"], expected["sha256"]), (topic, partition)
+            filtered += not leaves_out_nothing
         else:
             stopped += 1
             offsets = [record.offset for record in committed.iter_records()]
             assert offsets == [o for o in committed_offsets(topic, partition) if o < committed.stop.offset]
             assert committed.stop.offset <= int(str(truth["archive_end"]))
     assert stopped >= 3
+    assert filtered
 
 
 def committed_offsets(topic: str, partition: int) -> list[int]:
