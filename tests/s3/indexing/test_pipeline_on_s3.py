@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,19 +21,24 @@ from coldlog.archive.open_archive import open_archive
 from coldlog.errors import UsageError
 from coldlog.formats.limits import DecodeLimits
 from coldlog.indexing.pipeline import run_pipeline as run_pipeline_job
+from coldlog.indexing.pipeline import scan
+from coldlog.launch.entry_point import require_warehouse
+from coldlog.launch.s3a_options import s3a_options
+from coldlog.launch.spark_job import explain
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.states import IndexDepth
 from coldlog.reader import OffsetReader
 from coldlog.runtime.console import Console
-from coldlog.runtime.job import Job
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.runtime.spark.late_session import LateSession
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import table_contents
 from planning import FOR_SMALL_TABLES
 from servers.s3_proxy import Fault, S3Proxy
-from servers.s3_server import SECRET_KEY, Bucket
+from servers.s3_server import ACCESS_KEY, SECRET_KEY, Bucket
 from worlds.golden_warehouse import build_settings, golden_queries, run_pipeline
 from worlds.kafka_sample import KAFKA_SAMPLE
 
@@ -135,24 +143,53 @@ def test_a_warehouse_in_a_missing_bucket_is_reported_before_spark_starts(bucket:
     assert told.startswith(f"spark-submit.sh reconcile_archive: no bucket {bucket.name}-other: correct s3://")
 
 
+@pytest.fixture
+def spark_on_s3(spark: SparkSession, bucket: Bucket) -> Iterator[SparkSession]:
+    """The session, for which S3A asks the server of the tests."""
+    options = {key.removeprefix("spark.hadoop."): value for key, value in s3a_options().items()}
+    options["fs.s3a.impl.disable.cache"] = "true"
+    jvm: Any = spark.sparkContext._jvm
+    for key, value in options.items():
+        spark.conf.set(key, value)
+    for name, value in (("aws.accessKeyId", ACCESS_KEY), ("aws.secretAccessKey", SECRET_KEY)):
+        jvm.java.lang.System.setProperty(name, value)
+    yield spark
+    for key in options:
+        spark.conf.unset(key)
+    for name in ("aws.accessKeyId", "aws.secretAccessKey"):
+        jvm.java.lang.System.clearProperty(name)
+
+
+def _never() -> SparkSession:
+    pytest.fail("this run starts Spark")
+
+
 @pytest.mark.conditional_puts
 def test_tables_that_may_be_listed_but_not_read_are_reported_with_the_permission(
-    golden_uri: str, bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
+    golden_uri: str, bucket: Bucket, s3_proxy: S3Proxy, spark_on_s3: SparkSession
 ) -> None:
     for log in Path(golden_uri).glob("*/_delta_log"):
         bucket.put_directory(log, f"warehouse/{log.parent.name}/_delta_log")
     s3_proxy.strikes = lambda request: request.method in ("GET", "HEAD") and "_delta_log/" in request.path
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1000
-    places = (f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"warehouse.uri={bucket.uri('warehouse')}")
-    before_spark, without_spark = (_run(job, tmp_path, *places) for job in ("reconcile_archive", "scan_segments"))
-    by_spark = _run("scan_segments", tmp_path, *places, "spark.hadoop.fs.s3a.connection.maximum=99")
-    assert (before_spark.returncode, without_spark.returncode, by_spark.returncode) == (2, 2, 1)
-    assert before_spark.stderr.count("\n") == 1
-    assert "S3 refuses s3a://" in by_spark.stderr
-    for refused in (before_spark, without_spark, by_spark):
-        assert "s3:GetObject" in refused.stderr
-        assert "Traceback" not in refused.stderr
-        assert SECRET_KEY not in refused.stderr
+    places = [f"archive.uri={KAFKA_SAMPLE / 'archive'}", f"warehouse.uri={bucket.uri('warehouse')}"]
+    settings, console = load_settings("local", places), Console(progress=io.StringIO(), results=io.StringIO())
+
+    def job(spark: SparkSession) -> Job:
+        return Job(spark=spark, settings=settings, arguments=argparse.Namespace(), console=console)
+
+    with pytest.raises(UsageError) as before_spark:
+        require_warehouse(PlainJob(settings=settings, arguments=argparse.Namespace(), console=console))
+    with pytest.raises(UsageError) as without_spark:
+        scan(job(LateSession({"spark.master": "local[2]"}, _never).as_session()))
+    with pytest.raises(Exception, match="_delta_log") as by_spark:
+        scan(job(spark_on_s3))
+    explained = explain(by_spark.value)
+    assert isinstance(explained, str)
+    assert explained.startswith(f"S3 refuses s3a://{bucket.name}/warehouse/")
+    for refused in (str(before_spark.value), str(without_spark.value), explained):
+        assert "s3:GetObject" in refused
+        assert SECRET_KEY not in refused
 
 
 def _require_no_secret(told: str, warehouse: Path) -> None:
