@@ -37,4 +37,4 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(call, make_parser(), first=set_aside))
+    sys.exit(run_job(call, make_parser(), first=set_aside, starts_late=True))

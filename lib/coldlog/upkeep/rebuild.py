@@ -40,6 +40,7 @@ from coldlog.tables.definitions.tier.tier_quotas import TIER_QUOTAS
 from coldlog.tables.definitions.tier.tier_schedule import TIER_SCHEDULE
 from coldlog.tables.delta.files.table_files import list_table_files
 from coldlog.tables.delta.manifest import MANIFEST_FOLDER
+from coldlog.tables.delta.table_storage import keeping_tables_open
 from coldlog.tables.leases.warehouse_lock import writing
 from coldlog.upkeep.table_places import TablePlace, open_table_place
 from coldlog.upkeep.verify import verify_tables
@@ -72,7 +73,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def set_tables_aside(job: PlainJob) -> None:
     """Move all tables aside that the archive gives; say which ones stay."""
     uri, place = job.settings.warehouse_uri, _open_place(job)
-    with writing(uri) as lease, job.console.stage("set aside") as stage:
+    # The job goes on with the pipeline, which must not find the moved tables open.
+    with keeping_tables_open(), writing(uri) as lease, job.console.stage("set aside") as stage:
         if not layout_opener(job.settings)().list_partition_directories().directories:
             raise UsageError("the archive has no segments to make tables from; correct archive.uri")
         kept = [each.name for each in ONLY_HERE if _is_kept(place, uri, each, job.arguments.give_up)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from coldlog.errors import ColdlogError, UsageError
+from coldlog.indexing.pipeline import run_pipeline
 from coldlog.reader import OffsetReader
 from coldlog.runtime.console import Console
-from coldlog.runtime.job import PlainJob
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.runtime.spark.late_session import LateSession
 from coldlog.upkeep.rebuild import add_options, set_tables_aside
 from coldlog.upkeep.table_places import BucketPlace
-from planning import FOR_SMALL_TABLES
 from servers.s3_proxy import Fault, S3Proxy
 from servers.s3_server import Bucket
 from worlds.golden_warehouse import golden_queries, is_true_answer
@@ -45,7 +48,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def before(bucket: Bucket, tmp_path: Path) -> dict[str, bytes]:
+def before(bucket: Bucket, tmp_path: Path) -> dict[str, str]:
     """A warehouse in the bucket, as `tables/wh`, and its objects."""
     with tarfile.open(PACKED) as files:
         files.extractall(tmp_path / "packed", filter="data")
@@ -53,9 +56,10 @@ def before(bucket: Bucket, tmp_path: Path) -> dict[str, bytes]:
     return _objects(bucket)
 
 
-def _objects(bucket: Bucket) -> dict[str, bytes]:
-    keys = bucket.keys()
-    return {key: bucket.client.get_object(Bucket=bucket.name, Key=key)["Body"].read() for key in keys}
+def _objects(bucket: Bucket) -> dict[str, str]:
+    """The MD5 of each object by its key."""
+    pages = bucket.client.get_paginator("list_objects_v2").paginate(Bucket=bucket.name)
+    return {each["Key"]: each["ETag"] for page in pages for each in page.get("Contents", ())}
 
 
 def _set_aside(archive: Path, warehouse: str, *arguments: str) -> None:
@@ -74,20 +78,20 @@ def _answers(uri: str) -> list[dict[str, object]]:
         )
 
 
-def _tables(objects: dict[str, bytes], prefix: str) -> dict[str, bytes]:
+def _tables(objects: dict[str, str], prefix: str) -> dict[str, str]:
     """Objects below a prefix by the rest of their keys, without leases and what is no table's."""
     rest = {key.removeprefix(prefix): content for key, content in objects.items() if key.startswith(prefix)}
     return {key: content for key, content in rest.items() if "/" in key and not key.startswith(".")}
 
 
-def _aside(objects: dict[str, bytes]) -> dict[str, bytes]:
+def _aside(objects: dict[str, str]) -> dict[str, str]:
     """What all runs have moved, by the key below the warehouse."""
     places = sorted({key.split("/")[1] for key in objects if ".replaced-" in key})
     return {key: content for place in places for key, content in _tables(objects, f"tables/{place}/").items()}
 
 
 def test_tables_of_a_bucket_are_moved_and_the_others_stay_as_they_are(
-    bucket: Bucket, archive: Path, before: dict[str, bytes]
+    bucket: Bucket, archive: Path, before: dict[str, str]
 ) -> None:
     _set_aside(archive, bucket.uri("tables/wh"))
     after, was = _objects(bucket), _tables(before, "tables/wh/")
@@ -99,7 +103,7 @@ def test_tables_of_a_bucket_are_moved_and_the_others_stay_as_they_are(
 
 
 def test_job_that_is_killed_while_it_deletes_leaves_tables_that_are_refused_and_is_continued(
-    bucket: Bucket, archive: Path, before: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, archive: Path, before: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri, ask = bucket.uri("tables/wh"), BucketPlace._ask
     truth, refused = _answers(uri), 0
@@ -135,7 +139,7 @@ def test_job_that_is_killed_while_it_deletes_leaves_tables_that_are_refused_and_
 
 
 def test_nothing_is_deleted_if_a_copy_fails(
-    bucket: Bucket, archive: Path, before: dict[str, bytes], s3_proxy: S3Proxy
+    bucket: Bucket, archive: Path, before: dict[str, str], s3_proxy: S3Proxy
 ) -> None:
     s3_proxy.strikes = lambda request: request.method == "PUT" and ".replaced-" in request.path
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 99
@@ -144,19 +148,31 @@ def test_nothing_is_deleted_if_a_copy_fails(
     assert _tables(_objects(bucket), "tables/wh/") == _tables(before, "tables/wh/")
 
 
+def _never() -> SparkSession:
+    pytest.fail("this run starts Spark")
+
+
 @pytest.mark.conditional_puts
-def test_damaged_warehouse_in_a_bucket_is_made_anew(
-    bucket: Bucket, archive: Path, before: dict[str, bytes], tmp_path: Path
-) -> None:
-    newest = max(key for key in before if key.startswith("tables/wh/offset_index/_delta_log/") and key.endswith("json"))
-    bucket.put({newest: b""})
-    uri, small = bucket.uri("tables/wh"), [f"{key}={value}" for key, value in FOR_SMALL_TABLES.items()]
-    settings = [f"archive.uri={archive}", f"warehouse.uri={uri}", *small]
+def test_damaged_warehouse_in_a_bucket_is_made_anew(bucket: Bucket, archive: Path, tmp_path: Path) -> None:
+    settings = load_settings("local", [f"archive.uri={archive}", f"warehouse.uri={tmp_path / 'wh'}"])
+    late, console = (
+        LateSession({"spark.master": "local[2]"}, _never),
+        Console(progress=io.StringIO(), results=io.StringIO()),
+    )
+    run_pipeline(Job(spark=late.as_session(), settings=settings, arguments=argparse.Namespace(), console=console))
+    bucket.put_directory(tmp_path / "wh", "tables/wh")
+    commits = [key for key in _objects(bucket) if re.fullmatch(r"tables/wh/offset_index/_delta_log/\d+\.json", key)]
+    # The history of runs can be opened, but not read.
+    runs = [key for key in _objects(bucket) if re.fullmatch(r"tables/wh/job_runs/[^/]+\.parquet", key)]
+    bucket.put(dict.fromkeys([max(commits), *runs], b""))
+    uri = bucket.uri("tables/wh")
+    assigned = [f"archive.uri={archive}", f"warehouse.uri={uri}"]
     run = subprocess.run(
         [sys.executable, "-P", "-m", "coldlog.launch.submit", "rebuild_tables"]
-        + [word for setting in settings for word in ("--set", setting)],
+        + [word for setting in assigned for word in ("--set", setting)],
         cwd=tmp_path,
-        env={**os.environ, "MASTER": "local[2]"},
+        # No Java is found: the job starts Spark only for more work.
+        env={**os.environ, "MASTER": "local[2]", "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
