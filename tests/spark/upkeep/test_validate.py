@@ -9,10 +9,10 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from builders.archive_writer import TopicPartition, write_archive
 from builders.segment_builder import Batch, Record, Segment
@@ -30,7 +30,7 @@ from coldlog.upkeep.checkpoint import Checkpoints, Verdict
 from coldlog.upkeep.data_docs import data_docs_folder, data_docs_place
 from coldlog.upkeep.expectation_suites import ExpectationSeverity, Suite, View, load_suites
 from coldlog.upkeep.validate import ALL_BUILDS, ValidationSummary, validate_tables, view_rows
-from contents.table_contents import rows_in
+from contents.table_contents import rows_in, table_in
 from damage.broken_tables import BREAKAGES, WHOLE, World, place_worlds, world_of
 from planning import as_large_tables
 from servers.s3_server import Bucket
@@ -64,12 +64,14 @@ def rows_of_views(
     views = {}
     for table in ALL_TABLES:
         schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
-        pq.write_table(pa.Table.from_pylist(worlds[table.name], schema=schema), folder / f"{table.name}.parquet")
-        views[table.name] = f"broken_{table.name}"
-        rows = golden_with_events.spark.read.parquet(str(folder / f"{table.name}.parquet"))
+        rows = [pa.Table.from_pylist(worlds[table.name], schema=schema)]
         for number, (world, warehouse) in enumerate(good.items(), start=1):
-            rows = rows.unionByName(_as_world(world, number, warehouse.read(table)))
-        rows.createOrReplaceTempView(views[table.name])
+            rows.append(_as_world(world, number, table_in(warehouse, table)).select(schema.names).cast(schema))
+        views[table.name] = f"checked_{table.name}"
+        # One file: each view is planned over the tables that it reads.
+        pq.write_table(pa.concat_tables(rows), folder / f"{table.name}.parquet")
+        checked = golden_with_events.spark.read.parquet(str(folder / f"{table.name}.parquet"))
+        checked.createOrReplaceTempView(views[table.name])
     return {
         view: view_rows(golden_with_events, view, views, ALL_BUILDS).toArrow()
         for suite in SUITES.values()
@@ -90,13 +92,16 @@ def verdicts(rows_of_views: dict[View, pa.Table]) -> dict[str, Verdict]:
     return {name: verdict for view, rows in rows_of_views.items() for name, verdict in _check(view, rows).items()}
 
 
-def _as_world(world: str, number: int, rows: DataFrame) -> DataFrame:
+def _as_world(world: str, number: int, rows: pa.Table) -> pa.Table:
     """The rows of a table, with topic names of this world, which has this number."""
-    for name in {"topic", "run_id", "name"} & {*rows.columns}:
-        rows = rows.withColumn(name, F.concat(F.lit(world), name))
-    if "metadata_partition" in rows.columns:
+    for name in {"topic", "run_id", "name"} & {*rows.column_names}:
+        at = rows.column_names.index(name)
+        rows = rows.set_column(at, name, pc.binary_join_element_wise(world, rows[name], ""))
+    if "metadata_partition" in rows.column_names:
         # Those of broken worlds are their numbers.
-        rows = rows.withColumn("metadata_partition", F.col("metadata_partition") + 1_000_000 * number)
+        at = rows.column_names.index("metadata_partition")
+        moved = pc.add(rows["metadata_partition"], pa.scalar(1_000_000 * number, rows["metadata_partition"].type))
+        rows = rows.set_column(at, "metadata_partition", moved)
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from coldlog.tables.definitions.catalog import ALL_TABLES
@@ -17,12 +18,15 @@ TIMES_OF_RUNS = ("first_seen_ms", "last_seen_ms")
 BUILD_NUMBERS = ("build_number", "superseded_build_numbers", "served_build_number")
 
 
-def rows_in(warehouse: Warehouse, table: TableDefinition) -> list[dict[str, Any]]:
+def table_in(warehouse: Warehouse, table: TableDefinition) -> pa.Table:
     """Every row, in no order, read without Spark."""
     location = warehouse.location(table)
-    rows: list[dict[str, Any]] = (
-        DeltaTable(location, storage_options=delta_storage_options(location)).to_pyarrow_table().to_pylist()
-    )
+    return DeltaTable(location, storage_options=delta_storage_options(location)).to_pyarrow_table()
+
+
+def rows_in(warehouse: Warehouse, table: TableDefinition) -> list[dict[str, Any]]:
+    """Every row, in no order, read without Spark."""
+    rows: list[dict[str, Any]] = table_in(warehouse, table).to_pylist()
     return rows
 
 
