@@ -70,6 +70,11 @@ def list_damageable(warehouse: Path) -> list[Path]:
     return sorted(each for name in folders for each in (warehouse / name).rglob("*") if each.is_file())
 
 
+def count_kinds(warehouse: Path) -> int:
+    """How many kinds of files `iter_trials` damages, each once in a turn."""
+    return len({_kind_of(each) for each in list_damageable(warehouse) if each.stat().st_size})
+
+
 def _kind_of(path: Path) -> str:
     if path.suffix == ".crc" and path.name.startswith("."):
         return f"checksums of {path.parent.name if path.parent.name.startswith('_') else 'data'}"
