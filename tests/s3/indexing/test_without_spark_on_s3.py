@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import subprocess
 import sys
@@ -10,9 +12,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from coldlog.errors import UsageError
+from coldlog.indexing.pipeline import maintain, run_pipeline
+from coldlog.indexing.preflight import end_unchanged_run
+from coldlog.launch.entry_point import require_archive
 from coldlog.launch.session import late_options
+from coldlog.runtime.console import Console
 from coldlog.runtime.installation import ROOT
+from coldlog.runtime.job import Job, PlainJob
 from coldlog.runtime.settings_sources import load_settings
+from coldlog.runtime.spark.late_session import LateSession
+from coldlog.tables.delta.table_storage import keeping_tables_open
 from coldlog.tables.delta.warehouse import Warehouse
 from contents.table_contents import BUILD_NUMBERS, table_contents
 from servers.s3_proxy import Fault, S3Proxy
@@ -32,9 +42,35 @@ def _run(job: str, folder: Path, *assignments: str) -> subprocess.CompletedProce
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
+def _never() -> SparkSession:
+    pytest.fail("this run starts Spark")
+
+
+def _job(*assignments: str) -> tuple[Job, io.StringIO]:
+    """A job as a process begins it that starts Spark late, and what it says."""
+    said = io.StringIO()
+    late, arguments = LateSession({"spark.master": "local[2]"}, _never), argparse.Namespace()
+    console = Console(progress=said, results=io.StringIO())
+    settings = load_settings("local", assignments)
+    return Job(spark=late.as_session(), settings=settings, arguments=arguments, console=console), said
+
+
+def _index(*assignments: str) -> str:
+    """Do what run_pipeline does, and return what it says."""
+    job, said = _job(*assignments)
+    plain = PlainJob(settings=job.settings, arguments=job.arguments, console=job.console)
+    with keeping_tables_open():
+        require_archive(plain)
+        outcome = end_unchanged_run(plain)
+        if outcome.exit_code is None:
+            run_pipeline(job, outcome.touched)
+    return said.getvalue()
+
+
 def test_tables_in_a_bucket_are_made_grown_and_maintained_without_java(
-    bucket: Bucket, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
+    bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
 ) -> None:
+    """The first run is a process, where there is no Java."""
     local, uri = tmp_path / "warehouse", bucket.uri("wh")
     settings = f"archive.uri={bucket.uri('tier')}", f"warehouse.uri={uri}"
     in_folder = f"archive.uri={tmp_path / 'archive'}", f"warehouse.uri={local}"
@@ -43,33 +79,36 @@ def test_tables_in_a_bucket_are_made_grown_and_maintained_without_java(
         bucket.put_directory(found, f"tier/{_SOURCE.name}/{found.name}")
         (tmp_path / "archive" / _SOURCE.name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "archive" / _SOURCE.name / found.name).symlink_to(found)
-        for assignments in (settings,) if partition == "payments-1" else (settings, in_folder):
-            ended = _run("run_pipeline", tmp_path, *assignments)
+        if partition == "payments-1":
+            ended = _run("run_pipeline", tmp_path, *settings)
             assert (ended.returncode, "  spark  " in ended.stderr) == (0, False), ended.stderr
+        else:
+            _index(*settings)
+            _index(*in_folder)
         # The segments that were there are listed, and not read.
         assert {each.path.split("/")[-2] for each in s3_proxy.gets if "/tier/" in each.path} == {found.name}
         assert len(s3_proxy.requests) <= 700
         s3_proxy.forget()
-    maintained = _run("maintain_tables", tmp_path, settings[1])
-    assert (maintained.returncode, "files compacted to" in maintained.stderr) == (0, True), maintained.stderr
+    job, said = _job(settings[1])
+    with keeping_tables_open():
+        maintain(job)
+    assert "files compacted to" in said.getvalue()
     s3_proxy.forget()
-    again = _run("run_pipeline", tmp_path, *settings)
+    again = _index(*settings)
     # For each of 16 tables its log, and what the run itself writes.
     assert len(s3_proxy.requests) <= 230
     assert not [each.path for each in s3_proxy.gets if "/tier/" in each.path]
-    assert "nothing has changed since the last run" in again.stderr
-    made = [table_contents(Warehouse(spark=spark, uri=str(each)), without=_TIMES) for each in (uri, local)]
+    assert "nothing has changed since the last run" in again
+    made = [table_contents(Warehouse(spark=job.spark, uri=str(each)), without=_TIMES) for each in (uri, local)]
     assert made[0] == made[1]
 
 
-def test_a_bucket_that_may_not_be_listed_is_not_taken_for_an_empty_one(
-    bucket: Bucket, s3_proxy: S3Proxy, tmp_path: Path
-) -> None:
+def test_a_bucket_that_may_not_be_listed_is_not_taken_for_an_empty_one(bucket: Bucket, s3_proxy: S3Proxy) -> None:
     s3_proxy.strikes = lambda request: request.is_listing and "_delta_log" in request.query["prefix"][0]
     s3_proxy.faults = [Fault(status=403, code="AccessDenied")] * 1_000
     archive = f"archive.uri={KAFKA_SAMPLE / 'archive'}"
-    refused = _run("run_pipeline", tmp_path, archive, f"warehouse.uri={bucket.uri('wh')}")
-    assert (refused.returncode, "s3:ListBucket" in refused.stderr) == (2, True), refused.stderr
+    with pytest.raises(UsageError, match="s3:ListBucket"):
+        _index(archive, f"warehouse.uri={bucket.uri('wh')}")
     keys = bucket.keys()
     assert not {key for key in keys if "_delta_log" in key}
 
