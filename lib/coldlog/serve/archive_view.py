@@ -182,18 +182,19 @@ class ArchiveView:
     def plan(self, request: FetchRequest) -> LogSlice | FetchedRecords | FetchFailure:
         """Return what is to be read for a fetch, or its answer if there is nothing to read. The topic of the request
         is that of the archive."""
-        for _ in range(_MOST_GAPS):
+        asked, gaps = request, 0
+        while True:
             planned = _twice(lambda: self._source.plan(request))  # noqa: B023 - called at once
-            if not self._skips_gaps or not isinstance(planned, FetchFailure):
+            if not isinstance(planned, FetchFailure):
                 return planned
             ends, following = planned.ends, planned.resume_offset
-            if ends is not None and request.offset == ends.end_offset:
+            if self._skips_gaps and ends is not None and request.offset == ends.end_offset:
                 # What is damaged there may be served one day; until then the archive ends before it.
                 return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
-            if following is None or following <= request.offset:
-                return planned
+            gaps += 1
+            if not self._skips_gaps or following is None or following <= request.offset or gaps == _MOST_GAPS:
+                return self._in_log(planned, asked)
             request = replace(request, offset=following)
-        return planned
 
     def at_lost_end(self, failure: FetchFailure, offset: int) -> FetchedRecords | FetchFailure:
         """Return what a fetch gets whose offset the log has lost at its end: damage, or, if gaps are passed over,
@@ -207,11 +208,12 @@ class ArchiveView:
         gaps are."""
         while True:
             found = _twice(lambda: self._source.read_batches(log_slice, as_files=as_files))  # noqa: B023 - called at once
-            if not self._skips_gaps or not isinstance(found, FetchFailure) or found.resume_offset is None:
+            if not isinstance(found, FetchFailure):
                 return found
-            if found.resume_offset <= log_slice.request.offset:
-                return found
-            planned = self.plan(replace(log_slice.request, offset=found.resume_offset))
+            request, following = log_slice.request, found.resume_offset
+            if not self._skips_gaps or following is None or following <= request.offset:
+                return self._in_log(found, request)
+            planned = self.plan(replace(request, offset=following))
             if not isinstance(planned, LogSlice):
                 return planned
             log_slice = planned
@@ -270,6 +272,18 @@ class ArchiveView:
                 self._looks += 1
                 self._source.refresh()
                 self._last_look = self._looks
+
+    def _in_log(self, failure: FetchFailure, asked: FetchRequest) -> FetchFailure:
+        """Return the failure with the ends of the log, and as damage if the log has the offset.
+
+        These are the ends in the newest tables that are open: to miss a log opens them, and the log start may have
+        moved."""
+        archived = self._from_newest(lambda: self._source.tables.partition(asked.topic, asked.partition))
+        if archived is None:
+            return failure
+        ends = archived.ends
+        is_in_log = ends.log_start_offset <= asked.offset < ends.end_offset
+        return replace(failure, ends=ends, error=FetchErrorCode.CORRUPT_MESSAGE if is_in_log else failure.error)
 
     def _incarnations(self) -> list[Incarnation]:
         return self._source.tables.incarnations()

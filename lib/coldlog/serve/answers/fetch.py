@@ -169,8 +169,9 @@ async def _answer_partition(
 
 
 def _answer_found(context: Context, partition: AskedPartition, ends: PartitionEnds | None, found: Found) -> Values:
+    ends = _ends_of(found) or ends
     if isinstance(found, FetchFailure):
-        found = _error(context, partition, ends, found)
+        found = _error(context, partition, found)
     if isinstance(found, FetchedBatches) and not _has_asked_id(partition, found):
         found = ErrorCode.unknown_topic_id
     if isinstance(found, ErrorCode):
@@ -180,6 +181,13 @@ def _answer_found(context: Context, partition: AskedPartition, ends: PartitionEn
         return _answer(partition, ErrorCode.none, ends)
     context.metrics.fetched(partition.name, found.size_bytes)
     return _answer(partition, ErrorCode.none, ends, found)
+
+
+def _ends_of(found: Found) -> PartitionEnds | None:
+    """Return the ends in the tables that the answer is of: newer ones may have been opened since it was planned."""
+    if isinstance(found, FetchedBatches):
+        return found.log_slice.ends
+    return None if isinstance(found, ErrorCode) else found.ends
 
 
 def _has_asked_id(asked: AskedPartition, found: FetchedBatches) -> bool:
@@ -194,15 +202,10 @@ def _count_failed(context: Context, asked: AskedPartition, error: ErrorCode) -> 
         context.metrics.failed_fetch(asked.name)
 
 
-def _error(context: Context, asked: AskedPartition, ends: PartitionEnds | None, failure: FetchFailure) -> ErrorCode:
-    """Return the code for a failure. What lies in the log and cannot be read is damage to the reader."""
-    if (ends is not None and ends.log_start_offset <= asked.offset < ends.end_offset) or (
-        failure.error is FetchErrorCode.CORRUPT_MESSAGE
-    ):
+def _error(context: Context, asked: AskedPartition, failure: FetchFailure) -> ErrorCode:
+    """Return the code for a failure, and report damage."""
+    if failure.error is FetchErrorCode.CORRUPT_MESSAGE:
         context.report_once(f"{asked.name}-{asked.number} at {asked.offset}", f"Fetch: {failure}")
-        return ErrorCode.corrupt_message
-    if failure.error is FetchErrorCode.OFFSET_OUT_OF_RANGE:
-        return ErrorCode.offset_out_of_range
     return ErrorCode(int(failure.error))
 
 
