@@ -26,6 +26,7 @@ from coldlog.lookups.kept_times import Found, KeptTimes
 from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.lookups.questions import Answers
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
+from coldlog.model.list_offsets import ErrorCode as LookupCode
 from coldlog.reader import OffsetReader
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.record_source import RecordSource
@@ -222,14 +223,22 @@ class ArchiveView:
         """Return the archive's name of a topic."""
         return name.removeprefix(self._prefix)
 
-    def list_offsets(self, questions: Sequence[OffsetQuestion]) -> list[Answers]:
-        """Answer each question. At batch and sidecar depth this reads the archive."""
+    def list_offsets(self, questions: Sequence[OffsetQuestion], looks: int) -> list[Answers]:
+        """Answer each question. At batch and sidecar depth this reads the archive.
 
-        def answer() -> list[Answers]:
-            with self._reader() as (reader, times):
-                return [_answer(reader, times, self.archive_name(question.topic), question) for question in questions]
-
-        return self._from_newest(answer)
+        A log that the tables name may be gone or another one, because its segment expired or was replaced since. So
+        what seems to be damaged is asked again of the newest tables; `looks` had begun when the request arrived."""
+        tables = self._source.tables
+        found = self._from_newest(lambda: self._answer_each(questions))
+        damaged = [at for at, each in enumerate(found) if each.errors[0] == LookupCode.CORRUPT_MESSAGE]
+        if damaged:
+            with suppress(ColdlogError):  # What was found stands.
+                self.look_again(looks)
+        if damaged and self._source.tables is not tables:
+            again = self._from_newest(lambda: self._answer_each([questions[at] for at in damaged]))
+            for at, each in zip(damaged, again, strict=True):
+                found[at] = each
+        return found
 
     def known_partition(self, name: str, partition: int) -> ServedPartition | None:
         """Return what is known of a partition without reading anything; None if that would have to be read."""
@@ -284,6 +293,10 @@ class ArchiveView:
         ends = archived.ends
         is_in_log = ends.log_start_offset <= asked.offset < ends.end_offset
         return replace(failure, ends=ends, error=FetchErrorCode.CORRUPT_MESSAGE if is_in_log else failure.error)
+
+    def _answer_each(self, questions: Sequence[OffsetQuestion]) -> list[Answers]:
+        with self._reader() as (reader, times):
+            return [_answer(reader, times, self.archive_name(each.topic), each) for each in questions]
 
     def _incarnations(self) -> list[Incarnation]:
         return self._source.tables.incarnations()

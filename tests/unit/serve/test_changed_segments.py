@@ -14,14 +14,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from kio.schema.errors import ErrorCode
 
 from builders.segment_builder import Segment
 from coldlog.lookups.list_offsets import LookupOptions
+from coldlog.lookups.search.batch_lookup import BatchReader
 from coldlog.model.fetch import FetchRequest
+from coldlog.model.list_offsets import SpecialTimestamp
 from coldlog.model.states import IndexDepth
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.serve.answers.fetch import answer_fetch
+from coldlog.serve.answers.offsets import answer_list_offsets
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request
@@ -35,13 +39,48 @@ MIDDLE, END = 10, 20
 """Where the second segment begins, and where it ends."""
 
 
-def _world(folder: Path, *starts: int) -> SidecarWorld:
+def _world(folder: Path, *starts: int, depth: IndexDepth = IndexDepth.BATCH) -> SidecarWorld:
+    """Segments that begin there. Each batch has two records of one time."""
+    ends = [*starts[1:], END]
     segments = [
-        Segment(batches=tuple(batch(at, EPOCH_MS + at) for at in range(start, start + MIDDLE))) for start in starts
+        Segment(batches=tuple(batch(at, EPOCH_MS + at, EPOCH_MS + at) for at in range(start, end, 2)))
+        for start, end in zip(starts, ends, strict=True)
     ]
-    world = sidecar_world(folder, segments, depths=[IndexDepth.BATCH] * len(segments))
+    world = sidecar_world(folder, segments, depths=[depth] * len(segments))
     write(world.warehouse, QUARANTINE, [])
     return world
+
+
+def _publish(warehouse: Path, newer: Path) -> None:
+    """Write newer tables, whose segments and partitions are others, as the next versions of the older ones."""
+    for folder in newer.iterdir():
+        rows = DeltaTable(str(folder)).to_pyarrow_table()
+        write_deltalake(str(warehouse / folder.name), rows, mode="overwrite")
+
+
+@pytest.mark.parametrize("depth", [IndexDepth.BATCH, IndexDepth.SIDECAR])
+@pytest.mark.parametrize(("starts", "first"), [((MIDDLE,), MIDDLE), ((0, 6, MIDDLE), 8)])
+def test_a_time_is_looked_up_in_the_segments_that_took_the_place_of_those_in_the_tables(
+    tmp_path: Path, starts: Sequence[int], first: int, depth: IndexDepth
+) -> None:
+    """The first segment has expired, or several have replaced it."""
+    old, new = _world(tmp_path / "old", 0, MIDDLE, depth=depth), _world(tmp_path / "new", *starts, depth=depth)
+    options = LookupOptions(batches=BatchReader(open_layout=lambda: new.layout, limits=LIMITS), report_damage=False)
+    with (
+        closing(RecordSource(str(old.warehouse), lambda: new.layout, LIMITS)) as source,
+        closing(Threads("test", 1)) as threads,
+    ):
+        view = ArchiveView(str(old.warehouse), source, options)
+        context = endpoint_context(view, threads, timeout_ms=60_000, is_local=True)
+        damaged = _offsets(context, EPOCH_MS + 7)
+        assert damaged == [(ErrorCode.corrupt_message, -1)]
+        assert view.looks == 1
+        _publish(old.warehouse, new.warehouse)
+        assert _offsets(context, EPOCH_MS + 7, SpecialTimestamp.EARLIEST) == [
+            (ErrorCode.none, first),
+            (ErrorCode.none, starts[0]),
+        ]
+        assert view.looks == 2
 
 
 @pytest.mark.parametrize("is_local", [True, False])
@@ -73,6 +112,19 @@ def test_offsets_that_expired_since_the_tables_were_opened_are_out_of_range(
         (ErrorCode.offset_out_of_range, MIDDLE, END, False),
         (ErrorCode.none, MIDDLE, END, True),
     ]
+
+
+def _offsets(context: Context, *timestamps_ms: int) -> list[tuple[ErrorCode, int]]:
+    """Return error and offset for each time, each in a request of its own."""
+
+    async def ask(timestamp_ms: int) -> Any:
+        asked = SimpleNamespace(partition_index=0, timestamp=timestamp_ms, current_leader_epoch=-1)
+        body = SimpleNamespace(topics=[SimpleNamespace(name="orders", partitions=[asked])])
+        request = Request(api_key=2, version=9, correlation_id=0, client_id=None, body=body)
+        return await answer_list_offsets(context, request)
+
+    answers = [asyncio.run(ask(each))["topics"][0]["partitions"][0] for each in timestamps_ms]
+    return [(each["error_code"], each["offset"]) for each in answers]
 
 
 def _fetch(context: Context, offsets: Sequence[int]) -> list[tuple[ErrorCode, int, int, bool]]:

@@ -58,7 +58,7 @@ def test_a_consumer_from_the_beginning_reads_from_the_first_segment_on(view: Arc
         is_committed=False,
         version=7,
     )
-    (answers,), known = view.list_offsets([asked]), view.partition("orders", 0)
+    (answers,), known = view.list_offsets([asked], looks=view.looks), view.partition("orders", 0)
     assert known is not None
     assert (answers.errors[0], answers.offsets[0], answers.leader_epochs[0]) == (ErrorCode.NONE, FIRST, 0)
     assert answers.exactness[0] == NOT_EXACT

@@ -69,14 +69,14 @@ def _question(timestamp_ms: int) -> OffsetQuestion:
 def test_tables_that_were_made_anew_with_as_many_commits_are_read(source: RecordSource, tmp_path: Path) -> None:
     """By fetches, lookups, the readers that are kept for the next lookup, and the times that are kept in memory."""
     view, asked = _view(source, tmp_path), _question(EPOCH_MS + 3)
-    known, (answers,) = view.partition("orders", 0), view.list_offsets([asked])
+    known, (answers,) = view.partition("orders", 0), view.list_offsets([asked], looks=view.looks)
     assert known is not None
     assert (known.ends.end_offset, answers.offsets.tolist()) == (COUNT, [3])
     assert view.known_offset(asked) == (3, EPOCH_MS + 3, 0)
     _rebuild(tmp_path)
     assert view.refresh()
     assert view.known_offset(asked) is None
-    known, (answers,) = view.partition("orders", 0), view.list_offsets([asked])
+    known, (answers,) = view.partition("orders", 0), view.list_offsets([asked], looks=view.looks)
     assert known is not None
     assert (known.ends.end_offset, answers.offsets.tolist()) == (2 * COUNT, [0])
     planned = view.plan(FetchRequest(topic="orders", partition=0, offset=COUNT, max_bytes=1))

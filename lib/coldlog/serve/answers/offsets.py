@@ -194,16 +194,16 @@ def _look_up(
             answers[at] = _found(each.partition, 0 if is_first else -1, -1, -1)
         else:
             rest.append(at)
-    found = _answers(context, [questions[at] for at in rest])
+    found = _answers(context, [questions[at] for at in rest], looks)
     answers |= dict(zip(rest, found, strict=True))
     return [answers[at] for at in range(len(questions))]
 
 
-def _answers(context: Context, questions: Sequence[OffsetQuestion]) -> list[Values]:
+def _answers(context: Context, questions: Sequence[OffsetQuestion], looks: int) -> list[Values]:
     if not questions:
         return []
     try:
-        answers = context.view.list_offsets(questions)
+        answers = context.view.list_offsets(questions, looks)
     except ColdlogError as failed:
         context.console.warn(f"ListOffsets: {failed}")
         return [_refused(question.partition, ErrorCode.kafka_storage_error) for question in questions]
