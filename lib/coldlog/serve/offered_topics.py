@@ -7,6 +7,7 @@ for Kafka.
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,8 @@ from uuid import UUID
 
 from coldlog.model.incarnations import MOST_CHARACTERS, incarnation_name
 from coldlog.records.source.archived_log import Incarnation
+
+_LEGAL_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{MOST_CHARACTERS}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +78,8 @@ def topic_uuid(topic_id: str) -> UUID | None:
     except ValueError:
         return None
     return found if found.int else None
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a broker could have a topic of this name, as Kafka's `Topic.validate` says."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")

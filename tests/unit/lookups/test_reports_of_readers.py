@@ -80,7 +80,9 @@ def ask_view(world: SidecarWorld, assignments: list[str]) -> None:
         topic="orders", partition=0, timestamp_ms=EPOCH_MS, leader_epoch=-1, is_committed=False, version=NEWEST_VERSION
     )
     for _ in range(2):
-        assert [int(each.errors[0]) for each in view.list_offsets([question], view.looks)] == [ErrorCode.CORRUPT_MESSAGE]
+        assert [int(each.errors[0]) for each in view.list_offsets([question], view.looks)] == [
+            ErrorCode.CORRUPT_MESSAGE
+        ]
 
 
 def fetch(world: SidecarWorld, assignments: list[str]) -> None:

@@ -22,10 +22,15 @@ from kio.schema.errors import ErrorCode
 from coldlog.serve.answer_writer import Values
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request
+from coldlog.serve.offered_topics import is_legal_name
 from coldlog.serve.security.rights import Rights
 
 _NULL_FROM = 12
-"""The first version whose answers may have topics without a name. A broker refuses earlier requests for such topics."""
+"""The first version in which a topic may have an id instead of a name. A broker refuses earlier requests for these."""
+_MOST_PARTITIONS = 2000
+"""Of one page, as max.request.partition.size.limit is by default."""
+_OF_BROKERS, _OF_CONTROLLERS = 1, 2
+"""Types of endpoints."""
 
 
 async def answer_metadata(context: Context, request: Request) -> Values:
@@ -35,7 +40,8 @@ async def answer_metadata(context: Context, request: Request) -> Values:
     named = dict.fromkeys((each.name, getattr(each, "topic_id", None)) for each in asked or ())
     wanted = None if is_all else list(named)  # Each once, as a broker has it: an answer must not outgrow its request.
     topics: list[Values] | None
-    if wanted is not None and request.version < _NULL_FROM and any(name is None for name, _ in wanted):
+    is_by_id = any(name is None or topic_id is not None for name, topic_id in named)
+    if wanted is not None and request.version < _NULL_FROM and is_by_id:
         topics = [_without_partitions(ErrorCode.invalid_request, name or "", None) for name, _ in wanted]
     else:
         topics = await context.find(lambda: _topics(context, request.rights, wanted))
@@ -51,11 +57,20 @@ async def answer_metadata(context: Context, request: Request) -> Values:
 
 
 async def answer_describe_cluster(context: Context, request: Request) -> Values:
-    """All nodes that live."""
+    """All nodes that live. None of them is a controller to tools that ask controllers."""
+    kind = getattr(request.body, "endpoint_type", _OF_BROKERS)
+    if kind != _OF_BROKERS:
+        is_known = kind == _OF_CONTROLLERS
+        return {
+            "error_code": ErrorCode.mismatched_endpoint_type if is_known else ErrorCode.unsupported_endpoint_type,
+            "error_message": "this is the endpoint of a broker" if is_known else f"unknown type of endpoint {kind}",
+            "cluster_id": "",
+            "brokers": [],
+        }
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
-        "endpoint_type": getattr(request.body, "endpoint_type", 1),
+        "endpoint_type": _OF_BROKERS,
         "cluster_id": context.view.cluster_id,
         "controller_id": context.node_id,
         "brokers": [{**each, "broker_id": each["node_id"], "is_fenced": False} for each in _nodes(context)],
@@ -63,35 +78,44 @@ async def answer_describe_cluster(context: Context, request: Request) -> Values:
 
 
 async def answer_topic_partitions(context: Context, request: Request) -> Values:
-    """The named topics, or all, in order from the cursor on, up to the limit of partitions."""
-    names = sorted({each.name for each in request.body.topics})
-    cursor = request.body.cursor
+    """The named topics, or all, in order from the cursor on, up to the limit of partitions. After them, on every page,
+    the named ones that the client may not see."""
+    body, rights = request.body, request.rights
+    names, cursor, limit = sorted({each.name for each in body.topics}), body.cursor, body.response_partition_limit
+    begin, first = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    if cursor is not None and (first < 0 or (names and begin not in names)):
+        return {"topics": [_without_partitions(ErrorCode.invalid_request, name, None) for name in names]}
 
-    def describe() -> tuple[list[Values], Values | None]:
-        wanted, room = (
-            names or _visible(context, request.rights),
-            max(1, min(request.body.response_partition_limit, 2000)),
-        )
-        described: list[Values] = []
-        for name in wanted:
-            first = 0
-            if cursor is not None:
-                if name < cursor.topic_name:
-                    continue
-                first = max(0, cursor.partition_index) if name == cursor.topic_name else 0
-            if room == 0:
-                return described, {"topic_name": name, "partition_index": 0}
-            topic, stopped_at = _topic(context, request.rights, name, None, first, room)
-            described.append(topic)
-            room -= len(topic["partitions"])  # type: ignore[arg-type]  # a list
-            if stopped_at is not None:
-                return described, {"topic_name": name, "partition_index": stopped_at}
-        return described, None
+    def describe() -> Values:
+        visible = [name for name in names if name in rights.topics] if names else _visible(context, rights)
+        wanted = [(name, first if name == begin else 0) for name in visible if name >= begin]
+        hidden = [
+            _without_partitions(ErrorCode.topic_authorization_failed, name, None)
+            for name in names
+            if name >= begin and name not in rights.topics
+        ]
+        described, following = _page(context, rights, wanted, max(1, min(limit, _MOST_PARTITIONS)))
+        return {"topics": [*described, *hidden], "next_cursor": following}
 
     found = await context.find(describe)
-    if found is None:
-        return {"topics": [_not_available(request.rights, name) for name in names or [None]], "next_cursor": None}
-    return {"topics": found[0], "next_cursor": found[1]}
+    return {"topics": [_not_available(rights, name) for name in names or [None]]} if found is None else found
+
+
+def _page(
+    context: Context, rights: Rights, wanted: Sequence[tuple[str, int]], room: int
+) -> tuple[list[Values], Values | None]:
+    """Describe topics, each from one of its partitions on, until there is no room for more partitions. Return also
+    where the next page begins, if there is more."""
+    described: list[Values] = []
+    for name, first in wanted:
+        if room == 0:
+            return described, {"topic_name": name, "partition_index": 0}
+        topic, stopped_at = _topic(context, rights, name, None, first, room)
+        described.append(topic)
+        room -= len(topic["partitions"])  # type: ignore[arg-type]  # a list
+        if stopped_at is not None:
+            return described, {"topic_name": name, "partition_index": stopped_at}
+    return described, None
 
 
 def _nodes(context: Context) -> list[Values]:
@@ -109,8 +133,8 @@ def _topics(context: Context, rights: Rights, asked: list[tuple[str | None, UUID
         return [_topic(context, rights, name, None)[0] for name in _visible(context, rights)]
     topics: list[Values] = []
     for name, topic_id in asked:
-        known = context.view.name_of(topic_id) if name is None and topic_id is not None else name
-        if name is None and known is not None and known not in rights.topics:
+        known = name if topic_id is None else context.view.name_of(topic_id)
+        if topic_id is not None and known is not None and known not in rights.topics:
             known = None
         topics.append(_topic(context, rights, known, topic_id)[0])
     return topics
@@ -123,9 +147,8 @@ def _topic(
     is_visible = name is None or name in rights.topics
     count = context.view.topics().get(name or "", 0) if is_visible else 0
     if name is None or not count:
-        error = ErrorCode.unknown_topic_or_partition if is_visible else ErrorCode.topic_authorization_failed
-        error = ErrorCode.unknown_topic_id if name is None else error
-        return _without_partitions(error, name, topic_id), None
+        error = ErrorCode.unknown_topic_id if name is None else unknown_topic(name)
+        return _without_partitions(error if is_visible else ErrorCode.topic_authorization_failed, name, topic_id), None
     last = min(count, first + most)
     partitions = [_partition(context, name, number) for number in range(first, last)]
     topic = {
@@ -136,6 +159,11 @@ def _topic(
         "partitions": partitions,
     }
     return topic, last if last < count else None
+
+
+def unknown_topic(name: str) -> ErrorCode:
+    """Return the error for a topic that is not offered. If no topic can have this name, clients do not ask again."""
+    return ErrorCode.unknown_topic_or_partition if is_legal_name(name) else ErrorCode.invalid_topic_exception
 
 
 def _not_available(rights: Rights, name: str | None, topic_id: UUID | None = None) -> Values:
