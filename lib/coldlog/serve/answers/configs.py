@@ -12,11 +12,14 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from coldlog.serve.answer_writer import Values
+from coldlog.serve.answers.metadata import unknown_topic
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request
 from coldlog.serve.security.rights import Rights
 
 _TOPIC, _BROKER = 2, 4
+_ALL_BROKERS = ""
+"""What is set for all brokers at once: nothing."""
 _DEFAULT_SOURCE, _STRING = 5, 2
 _TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _BROKER_CONFIGS = {"auto.create.topics.enable": "false"}
@@ -42,10 +45,10 @@ def _describe(context: Context, rights: Rights, resource: Any) -> Values:
         error = ErrorCode.topic_authorization_failed
     elif kind == _TOPIC:
         is_known = name in context.view.topics()
-        configs, error = (_TOPIC_CONFIGS, error) if is_known else ({}, ErrorCode.unknown_topic_or_partition)
+        configs, error = (_TOPIC_CONFIGS, error) if is_known else ({}, unknown_topic(name))
     elif kind == _BROKER and name == str(context.node_id):
         configs = _BROKER_CONFIGS
-    else:
+    elif kind != _BROKER or name != _ALL_BROKERS:
         error = ErrorCode.invalid_request
     return _described(resource, error, configs)
 
