@@ -78,6 +78,7 @@ async def answer_offset_fetch(context: Context, request: Request) -> Values:
     If the topic was created again since, its offset does not count. Kafka removes it with the topic."""
     body, rights = request.body, request.rights
     is_one = request.version < _MANY_GROUPS_FROM
+    # Each group once: an answer with all its offsets must not be there as often as a client likes.
     asked = {each.group_id: each.topics for each in ([body] if is_one else body.groups)}
     offered = await _find_offered(context, [group_id for group_id in asked if group_id in rights.groups])
     answers = [
@@ -178,14 +179,12 @@ def _committed(
         error = ErrorCode.coordinator_load_in_progress  # After any other error some clients do not ask again.
     offsets = {} if error is not ErrorCode.none or offered is None else _counted(context, group_id, offered)
     places: dict[str, list[int]] = {}
-    if asked is None:
-        for topic, number in offsets:
-            if topic in rights.topics:
-                places.setdefault(topic, []).append(number)
-    else:
-        places = {topic.name: list(topic.partition_indexes) for topic in asked}
+    for topic, number in offsets:
+        if topic in rights.topics:
+            places.setdefault(topic, []).append(number)
     topics: list[Values] = []
-    for name, numbers in places.items():
+    wanted = places.items() if asked is None else ((topic.name, topic.partition_indexes) for topic in asked)
+    for name, numbers in wanted:
         is_hidden = error is ErrorCode.none and name not in rights.topics
         reason = ErrorCode.topic_authorization_failed if is_hidden else error
         found = offsets if reason is ErrorCode.none else {}

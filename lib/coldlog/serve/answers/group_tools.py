@@ -61,7 +61,7 @@ async def answer_describe_groups(context: Context, request: Request) -> Values:
 async def answer_delete_groups(context: Context, request: Request) -> Values:
     """Each group that was removed; those with members stay."""
     results: list[Values] = []
-    for group_id in request.body.groups_names:
+    for group_id in dict.fromkeys(request.body.groups_names):
         group, error = context.groups.groups.get(group_id), context.groups.refuse(group_id)
         if group_id not in request.rights.groups:
             error = ErrorCode.group_authorization_failed
