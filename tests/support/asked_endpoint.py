@@ -16,6 +16,7 @@ from kio.static.constants import EntityType
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
 from coldlog.serve.messages import load_entity, read_request, write_answer
+from coldlog.serve.presence import Presence
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 
 _LENGTH_BYTES = 4
@@ -42,9 +43,9 @@ def encoded(body: Any, *, correlation_id: int = 7, client_id: str | None = "test
     return out.getvalue()
 
 
-async def ask(context: Context, content: bytes, rights: Rights = ALL_RIGHTS) -> Any:
+async def ask(context: Context, content: bytes, rights: Rights = ALL_RIGHTS, presence: Presence | None = None) -> Any:
     """The answer to the bytes of a request, as kio's class."""
-    request = read_request(content, VERSIONS, "host", rights)
+    request = read_request(content, VERSIONS, "host", rights, presence or Presence())
     values = await ANSWERS[request.api_key](context, request)
     written = b"".join(bytes(each) for each in write_answer(request, values))  # type: ignore[arg-type]  # no file
     assert int.from_bytes(written[:_LENGTH_BYTES], "big") == len(written) - _LENGTH_BYTES

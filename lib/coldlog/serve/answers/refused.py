@@ -16,8 +16,11 @@ _WHY = "this is an archive, which is only read"
 
 
 async def refuse_produce(context: Context, request: Request) -> Values:
-    """TOPIC_AUTHORIZATION_FAILED for every partition."""
+    """TOPIC_AUTHORIZATION_FAILED for every partition. A producer that expects no answer (acks=0) notices the end of its
+    connection, as at a broker; it would take an answer for that to another request."""
     del context
+    if request.body.acks == 0:
+        raise ConnectionAbortedError(_WHY)
     return {
         "responses": [
             {
