@@ -38,6 +38,8 @@ from coldlog.serve.security.rights import Rights
 _MOST_BYTES = 64 << 20
 """Of one answer, whatever the client allows."""
 _LEVELS = {1: IsolationLevel.READ_COMMITTED}
+_STORAGE_ERROR_FROM = 6
+"""Clients with older versions need not know KAFKA_STORAGE_ERROR."""
 _FAILED = ErrorCode.kafka_storage_error, ErrorCode.corrupt_message
 _MOST_WAIT_S = 30.0
 
@@ -70,7 +72,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     news = context.news
 
     def whole(answers: Sequence[Values], throttle_ms: int) -> Values:
-        rest = iter(answers)
+        rest = map(_without_storage_error, answers) if request.version < _STORAGE_ERROR_FROM else iter(answers)
         return {
             "error_code": ErrorCode.none,
             "session_id": 0,
@@ -94,7 +96,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
         return found, throttled_ms
 
     answers, throttle_ms = await fetch_all()
-    wait_s = min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds()))
+    wait_s = min(_MOST_WAIT_S, max(0.0, body.max_wait.total_seconds())) if _may_wait(asked, body) else 0
     if not any(_says_something(answer) for answer in answers) and not context.is_stopping and wait_s > 0:
         with suppress(TimeoutError), request.presence.waiting():
             async with asyncio.timeout(min(wait_s, throttle_ms / 1000) if throttle_ms else wait_s):
@@ -117,6 +119,11 @@ async def _names(context: Context, rights: Rights, topics: Sequence[Any]) -> lis
             return None
         known = read
     return [name if name and name in rights.topics else "" for name in known]
+
+
+def _may_wait(asked: Sequence[AskedPartition], body: Any) -> bool:
+    """Whether there is something to wait for, and the client wants that."""
+    return bool(asked) and getattr(body, "min_bytes", 1) > 0
 
 
 def _says_something(answer: Values) -> bool:
@@ -221,6 +228,13 @@ def _answer(
         "aborted_transactions": None if found is None else _aborted(found.log_slice),
         "records": b"" if found is None else _records(found),
     }
+
+
+def _without_storage_error(answer: Values) -> Values:
+    """Return the error that a broker puts in its place: clients ask for metadata, and then again."""
+    if answer["error_code"] is not ErrorCode.kafka_storage_error:
+        return answer
+    return {**answer, "error_code": ErrorCode.not_leader_or_follower}
 
 
 def _records(found: FetchedBatches) -> memoryview | bytes | StoredRange:
