@@ -21,7 +21,7 @@ from coldlog.errors import ColdlogError
 from coldlog.serve.answer_writer import Pieces, PieceWriter, Values, entity_writer
 from coldlog.serve.presence import Presence
 from coldlog.serve.read_ahead import ReadAhead
-from coldlog.serve.request_check import Unread, skip_entity
+from coldlog.serve.request_check import read_header, readable_body
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 from coldlog.serve.sending import Outlet
 
@@ -82,12 +82,11 @@ def read_request(
         raise MalformedRequestError(f"version {version} of API key {key} is not offered")
     entity = load_entity(key, version, is_request=True)
     try:
-        header, size = entity_reader(entity.__header_schema__)(content, 0)
-        skip_entity(entity)(Unread(content), size)
-        body, _ = entity_reader(entity)(content, size)
+        is_flexible = bool(entity.__header_schema__.__flexible__)
+        client_id, at = read_header(content, _FIXED_HEADER_BYTES, is_flexible=is_flexible)
+        body, _ = entity_reader(entity)(*readable_body(entity, content, at))
     except Exception as unfit:
         raise MalformedRequestError(f"bytes that are no request of API key {key} version {version}") from unfit
-    client_id = getattr(header, "client_id", None)
     return Request(
         api_key=key,
         version=version,

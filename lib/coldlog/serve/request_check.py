@@ -4,17 +4,23 @@ kio reserves memory for as many entries as an array says that it has, and a proc
 walk over the bytes, by the fields of kio's classes, finds every length first: an entry takes at least one byte. What
 does not end within the request is refused, and so is null for an array that may not be null, which kio lets pass.
 
-All arrays of a request together have at most `_MOST_ENTRIES`. More of them would take seconds, and a hundred times the
-memory of their bytes.
+All arrays and tagged fields of a request together have at most `_MOST_ENTRIES`. More of them would take seconds, and a
+hundred times the memory of their bytes.
+
+Newer clients may add tagged fields to a version that exists (KIP-482). A reader has to pass over those that it does not
+know; kio refuses them, so they are taken out of the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, get_type_hints
 
+from kio.serial.readers import read_nullable_legacy_string
+
+from coldlog.serve.answer_writer import varint
 from coldlog.serve.kio_fields import is_array, is_nullable, nested_class
 
 _SIZES = {
@@ -29,9 +35,45 @@ Skip = Callable[["Unread", int], int]
 
 
 class Unread(bytes):
-    """The bytes of a request, and how many entries its arrays have so far."""
+    """The bytes of a request, how many entries its arrays have so far, and which parts kio could not read: from which
+    position to which, and what to put there."""
 
     entries = 0
+    edits: list[tuple[int, int, bytes]]
+
+    def edited(self, first: int, end: int, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
+        """Return the bytes between two positions with these edits, which ascend."""
+        pieces = []
+        for begin, after, instead in edits:
+            pieces += [self[first:begin], instead]
+            first = after
+        return b"".join([*pieces, self[first:end]])
+
+
+def read_header(content: bytes, at: int, *, is_flexible: bool) -> tuple[str | None, int]:
+    """Read the rest of a request's header: the client's id, and tagged fields, of which none is known. Return the id,
+    and where the body begins."""
+    client_id, size = read_nullable_legacy_string(content, at)
+    at += size
+    if is_flexible:
+        at = at + 1 if content[at : at + 1] == _NO_TAGS else _skip_tagged(_unread(content), at, {})
+    return client_id, at
+
+
+def readable_body(entity: Any, content: bytes, at: int) -> tuple[bytes, int]:
+    """Check the body at this position, which is of kio's class. Return bytes that kio can read, and where it begins in
+    them. Raise `ValueError` if the body does not end within its bytes."""
+    unread = _unread(content)
+    skip_entity(entity)(unread, at)
+    if not unread.edits:
+        return content, at
+    return unread.edited(at, len(unread), unread.edits), 0
+
+
+def _unread(content: bytes) -> Unread:
+    unread = Unread(content)
+    unread.edits = []
+    return unread
 
 
 @cache
@@ -102,11 +144,7 @@ def _skip_nullable(skip: Skip) -> Skip:
 def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
     def skip_entries(content: Unread, at: int) -> int:
         count, at = _read_length(content, at, 4, is_flexible=is_flexible)
-        if count > len(content) - at:
-            raise ValueError(f"an array of {count} entries in {len(content) - at} bytes")
-        content.entries += max(0, count)
-        if content.entries > _MOST_ENTRIES:
-            raise ValueError(f"more than {_MOST_ENTRIES} entries")
+        _count(content, at, count)
         if count < 0 and not may_be_null:
             raise ValueError("an array is null that may not be")
         if isinstance(skip, _Fixed):
@@ -121,15 +159,33 @@ def _skip_array(skip: Skip, *, is_flexible: bool, may_be_null: bool) -> Skip:
 def _skip_tagged(content: Unread, at: int, known: dict[int, Skip]) -> int:
     if content[at : at + 1] == _NO_TAGS:
         return at + 1
+    begin, edits_before = at, len(content.edits)
     count, at = _read_varint(content, at)
+    _count(content, at, count)
+    fields: list[tuple[int, bytes]] = []
     for _ in range(count):
         tag, at = _read_varint(content, at)
         size, at = _read_varint(content, at)
         end = _within(content, at + size)
         if tag in known:
             known[tag](content, at)
+            within, content.edits[edits_before:] = content.edits[edits_before:], []
+            fields.append((tag, content.edited(at, end, within)))
         at = end
+    written = [varint(tag) + varint(len(field)) + field for tag, field in fields]
+    readable = varint(len(fields)) + b"".join(written)
+    if readable != content[begin:at]:
+        content.edits.append((begin, at, readable))
     return at
+
+
+def _count(content: Unread, at: int, count: int) -> None:
+    """Count the entries of an array, or tagged fields. Raise `ValueError` if they are too many."""
+    if count > len(content) - at:
+        raise ValueError(f"{count} entries in {len(content) - at} bytes")
+    content.entries += max(0, count)
+    if content.entries > _MOST_ENTRIES:
+        raise ValueError(f"more than {_MOST_ENTRIES} entries")
 
 
 def _read_length(content: Unread, at: int, width: int, *, is_flexible: bool) -> tuple[int, int]:
