@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from datetime import timedelta
+from typing import Any, get_type_hints
+from uuid import UUID
 
 from kio.index import load_payload_module
 from kio.serial import entity_reader, entity_writer
@@ -15,16 +19,43 @@ from kio.static.constants import EntityType
 
 from coldlog.serve.answers.offered import ANSWERS, VERSIONS
 from coldlog.serve.context import Context
+from coldlog.serve.kio_fields import is_array, nested_class
 from coldlog.serve.messages import load_entity, read_request, write_answer
 from coldlog.serve.presence import Presence
 from coldlog.serve.security.rights import ALL_RIGHTS, Rights
 
 _LENGTH_BYTES = 4
+_SAMPLES: Mapping[str, object] = {
+    "string": "text",
+    "bytes": b"bytes",
+    "records": b"records",
+    "uuid": UUID(int=5),
+    "bool": True,
+    "timedelta_i32": timedelta(milliseconds=5),
+    "timedelta_i64": timedelta(milliseconds=5),
+}
 
 
 def part(key: int, version: int, name: str, /, **fields: object) -> Any:
     """A request, or a part of one, by the name of its class."""
     return getattr(load_payload_module(key, version, EntityType.request), name)(**fields)
+
+
+def sample(entity: Any, values: Mapping[str, object], entries: int = 2) -> Any:
+    """An object of kio's class, with a value in each field and so many entries in each array. `values` has those of
+    fields by their name, and of others by their type in Kafka; a number is 2."""
+    hints = get_type_hints(entity)
+
+    def value(field: Field[Any]) -> object:
+        nested, hint = nested_class(hints[field.name]), hints[field.name]
+        kafka_type = field.metadata.get("kafka_type", "")
+        of_type = (
+            values.get(kafka_type, _SAMPLES.get(kafka_type, 2)) if nested is None else sample(nested, values, entries)
+        )
+        one = values.get(field.name, of_type)
+        return (one,) * entries if is_array(hint) else one
+
+    return entity(**{each.name: value(each) for each in fields(entity)})
 
 
 def encoded(body: Any, *, correlation_id: int = 7, client_id: str | None = "test") -> bytes:

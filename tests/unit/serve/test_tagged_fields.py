@@ -15,17 +15,13 @@ from uuid import UUID
 
 import pytest
 
-from asked_endpoint import encoded
+from asked_endpoint import encoded, sample
 from coldlog.serve.answers.offered import VERSIONS
 from coldlog.serve.kio_fields import is_array, is_nullable, nested_class
 from coldlog.serve.messages import MalformedRequestError, load_entity, read_request
 
 FORMATS = {
     "int8": ">b", "bool": ">?", "int16": ">h", "int32": ">i", "timedelta_i32": ">i", "int64": ">q",
-}  # fmt: skip
-SAMPLES: dict[str | None, object] = {
-    "string": "text", "bytes": b"bytes", "records": b"records", "uuid": UUID(int=5), "bool": True,
-    "timedelta_i32": timedelta(milliseconds=5),
 }  # fmt: skip
 CLIENT_ID = "client"
 KNOWN_TAGS = 10
@@ -38,18 +34,6 @@ def _flexible_requests() -> Iterator[tuple[int, int]]:
         for version in range(first, last + 1):
             if load_entity(key, version, is_request=True).__flexible__:
                 yield key, version
-
-
-def _sample(entity: Any) -> Any:
-    """An object of a class, with a value in each field and two entries in each array."""
-    hints = get_type_hints(entity)
-
-    def value(hint: Any, kafka_type: str | None) -> object:
-        nested = nested_class(hint)
-        one = SAMPLES.get(kafka_type, 3) if nested is None else _sample(nested)
-        return (one, one) if is_array(hint) else one
-
-    return entity(**{each.name: value(hints[each.name], each.metadata.get("kafka_type")) for each in fields(entity)})
 
 
 def _varint(value: int) -> bytes:
@@ -99,7 +83,7 @@ def _header(key: int, version: int) -> bytes:
 @pytest.mark.parametrize(("key", "version"), [*_flexible_requests()])
 def test_unknown_tagged_fields_are_passed_over_in_all_parts_of_a_request(key: int, version: int) -> None:
     entity = load_entity(key, version, is_request=True)
-    body = _sample(entity)
+    body = sample(entity, {})
     plain = read_request(encoded(body, client_id=CLIENT_ID), VERSIONS)
     assert plain.body == body
     found = read_request(_header(key, version) + _with_unknown_tags(entity, body), VERSIONS)
@@ -110,7 +94,7 @@ def test_unknown_tagged_fields_are_passed_over_in_all_parts_of_a_request(key: in
 def test_tagged_fields_count_as_entries_of_a_request(count: int) -> None:
     """More of them would take seconds."""
     tags = _varint(count) + b"".join(_varint(tag) + b"\0" for tag in range(KNOWN_TAGS, KNOWN_TAGS + count))
-    plain = encoded(_sample(load_entity(12, 4, is_request=True)))
+    plain = encoded(sample(load_entity(12, 4, is_request=True), {}))
     content = plain.removesuffix(b"\0") + tags
     if count < 100_000:
         assert read_request(content, VERSIONS).body == read_request(plain, VERSIONS).body
@@ -120,7 +104,7 @@ def test_tagged_fields_count_as_entries_of_a_request(count: int) -> None:
 
 
 def test_a_tagged_field_that_does_not_end_within_the_request_is_refused() -> None:
-    content = encoded(_sample(load_entity(12, 4, is_request=True))).removesuffix(b"\0")
+    content = encoded(sample(load_entity(12, 4, is_request=True), {})).removesuffix(b"\0")
     for tags in (b"\1", b"\1\x63", b"\1\x63\2a", b"\2\x63\0", b"\xff\xff\xff\xff\x0f"):
         with pytest.raises(MalformedRequestError):
             read_request(content + tags, VERSIONS)
