@@ -49,10 +49,10 @@ def sample(entity: Any, values: Mapping[str, object], entries: int = 2) -> Any:
     def value(field: Field[Any]) -> object:
         nested, hint = nested_class(hints[field.name]), hints[field.name]
         kafka_type = field.metadata.get("kafka_type", "")
-        of_type = (
-            values.get(kafka_type, _SAMPLES.get(kafka_type, 2)) if nested is None else sample(nested, values, entries)
-        )
-        one = values.get(field.name, of_type)
+        if nested is None:
+            one = values.get(field.name, values.get(kafka_type, _SAMPLES.get(kafka_type, 2)))
+        else:
+            one = sample(nested, values, entries)
         return (one,) * entries if is_array(hint) else one
 
     return entity(**{each.name: value(each) for each in fields(entity)})
