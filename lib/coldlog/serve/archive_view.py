@@ -28,7 +28,7 @@ from coldlog.lookups.questions import Answers
 from coldlog.model.fetch import FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.model.list_offsets import ErrorCode as LookupCode
 from coldlog.reader import OffsetReader
-from coldlog.records.fetch.archive_tables import ArchivedPartition
+from coldlog.records.fetch.archive_tables import ArchivedPartition, ArchiveTables
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
@@ -204,15 +204,24 @@ class ArchiveView:
             return FetchedRecords(records=(), next_offset=offset, ends=failure.ends, read_bytes=0)
         return replace(failure, error=FetchErrorCode.CORRUPT_MESSAGE)
 
-    def read(self, log_slice: LogSlice, *, as_files: bool = False) -> FetchedBatches | FetchedRecords | FetchFailure:
+    def read(
+        self, log_slice: LogSlice, looks: int | None = None, *, as_files: bool = False
+    ) -> FetchedBatches | FetchedRecords | FetchFailure:
         """Read a slice that was planned; with `as_files` it may be bytes of a file. A damaged batch is passed over if
-        gaps are."""
+        gaps are.
+
+        What seems to be damaged is planned again with the newest tables, because its log may have been replaced since;
+        not without `looks`, which had begun when the request arrived."""
         while True:
+            tables = self._source.tables
             found = _twice(lambda: self._source.read_batches(log_slice, as_files=as_files))  # noqa: B023 - called at once
             if not isinstance(found, FetchFailure):
                 return found
             request, following = log_slice.request, found.resume_offset
-            if not self._skips_gaps or following is None or following <= request.offset:
+            is_damage = found.error is FetchErrorCode.CORRUPT_MESSAGE
+            if is_damage and looks is not None and self._has_newer(tables, looks):
+                following, looks = request.offset, None
+            elif not self._skips_gaps or following is None or following <= request.offset:
                 return self._in_log(found, request)
             planned = self.plan(replace(request, offset=following))
             if not isinstance(planned, LogSlice):
@@ -231,10 +240,7 @@ class ArchiveView:
         tables = self._source.tables
         found = self._from_newest(lambda: self._answer_each(questions))
         damaged = [at for at, each in enumerate(found) if each.errors[0] == LookupCode.CORRUPT_MESSAGE]
-        if damaged:
-            with suppress(ColdlogError):  # What was found stands.
-                self.look_again(looks)
-        if damaged and self._source.tables is not tables:
+        if damaged and self._has_newer(tables, looks):
             again = self._from_newest(lambda: self._answer_each([questions[at] for at in damaged]))
             for at, each in zip(damaged, again, strict=True):
                 found[at] = each
@@ -281,6 +287,13 @@ class ArchiveView:
                 self._looks += 1
                 self._source.refresh()
                 self._last_look = self._looks
+
+    def _has_newer(self, tables: ArchiveTables, looks: int) -> bool:
+        """Look for newer tables than these; return whether there are any. If they cannot be opened, what was found
+        stands."""
+        with suppress(ColdlogError):
+            self.look_again(looks)
+        return self._source.tables is not tables
 
     def _in_log(self, failure: FetchFailure, asked: FetchRequest) -> FetchFailure:
         """Return the failure with the ends of the log, and as damage if the log has the offset.

@@ -39,11 +39,11 @@ MIDDLE, END = 10, 20
 """Where the second segment begins, and where it ends."""
 
 
-def _world(folder: Path, *starts: int, depth: IndexDepth = IndexDepth.BATCH) -> SidecarWorld:
-    """Segments that begin there. Each batch has two records of one time."""
+def _world(folder: Path, *starts: int, size: int = 2, depth: IndexDepth = IndexDepth.BATCH) -> SidecarWorld:
+    """Segments that begin there. Each batch has so many records of one time."""
     ends = [*starts[1:], END]
     segments = [
-        Segment(batches=tuple(batch(at, EPOCH_MS + at, EPOCH_MS + at) for at in range(start, end, 2)))
+        Segment(batches=tuple(batch(at, *[EPOCH_MS + at] * size) for at in range(start, end, size)))
         for start, end in zip(starts, ends, strict=True)
     ]
     world = sidecar_world(folder, segments, depths=[depth] * len(segments))
@@ -112,6 +112,25 @@ def test_offsets_that_expired_since_the_tables_were_opened_are_out_of_range(
         (ErrorCode.offset_out_of_range, MIDDLE, END, False),
         (ErrorCode.none, MIDDLE, END, True),
     ]
+
+
+@pytest.mark.parametrize("skips_gaps", [False, True])
+@pytest.mark.parametrize("depth", [IndexDepth.BATCH, IndexDepth.SIDECAR])
+def test_records_are_read_from_a_log_that_took_the_place_of_the_one_in_the_tables(
+    tmp_path: Path, depth: IndexDepth, *, skips_gaps: bool
+) -> None:
+    """As after compaction, in a mirror of log directories: the same object has other batches."""
+    old, new = (_world(tmp_path / name, 0, size=size, depth=depth) for name, size in (("old", 2), ("new", 5)))
+    with (
+        closing(RecordSource(str(old.warehouse), lambda: new.layout, LIMITS)) as source,
+        closing(Threads("test", 1)) as threads,
+    ):
+        view = ArchiveView(str(old.warehouse), source, LookupOptions(), skips_gaps=skips_gaps)
+        context = endpoint_context(view, threads, is_local=True)
+        damaged = ErrorCode.none if skips_gaps else ErrorCode.corrupt_message
+        assert _fetch(context, [8]) == [(damaged, 0, END, False)]
+        _publish(old.warehouse, new.warehouse)
+        assert _fetch(context, [8]) == [(ErrorCode.none, 0, END, True)]
 
 
 def _offsets(context: Context, *timestamps_ms: int) -> list[tuple[ErrorCode, int]]:

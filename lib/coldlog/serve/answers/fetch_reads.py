@@ -126,7 +126,7 @@ class FetchWork:
             found = await self._ahead.take(place, taken, plan)
             if found is not None:
                 return found
-        return await context.read(lambda: _read(context, plan))
+        return await context.read(lambda: _read(context, plan, self._asked.looks))
 
     def _does_at_once(self, ahead: Sequence[AheadSlice | None]) -> bool:
         """Plan and read without waiting; return whether everything is read. This is not tried if there is a read quota:
@@ -150,7 +150,7 @@ class FetchWork:
     def _read(self, number: int) -> Found:
         plan = self.plans[number].plan
         assert isinstance(plan, LogSlice)
-        return _read(self._context, plan)
+        return _read(self._context, plan, self._asked.looks)
 
     def _plan(self, ahead: Sequence[AheadSlice | None]) -> None:
         if self._is_planned:
@@ -177,11 +177,11 @@ class FetchWork:
             return None
 
 
-def _read(context: Context, plan: LogSlice) -> Found:
+def _read(context: Context, plan: LogSlice, looks: int) -> Found:
     """Read a slice."""
     began: float | None = time.monotonic()
     try:
-        return context.view.read(plan, as_files=context.is_local)
+        return context.view.read(plan, looks, as_files=context.is_local)
     except WouldWaitError:
         began = None  # A thread reads it.
         raise
