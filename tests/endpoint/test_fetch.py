@@ -47,7 +47,7 @@ def test_an_answer_has_at_most_max_bytes_and_begins_with_another_partition_each_
     places = [("orders", 0, 0), ("mixed-codecs", 0, 0), ("late.events", 0, 0)]
     seen = set()
     with connected(endpoint.port) as client:
-        for correlation_id in range(3):
+        for correlation_id in range(5):
             client.connection.sendall(framed(1, 12, fetch(12, places, max_bytes=20_000), correlation_id))
             answer = client.answer(1, 12)
             sizes = {topic.topic: len(topic.partitions[0].records) for topic in answer.responses}

@@ -27,7 +27,7 @@ from coldlog.records.fetch.slice_reader import FetchedBatches
 from coldlog.records.fetch.slices import LogSlice
 from coldlog.records.fetch.stored_slices import StoredRange
 from coldlog.serve.answer_writer import Values
-from coldlog.serve.answers.fetch_plans import AskedPartition, AskedRecords, Found
+from coldlog.serve.answers.fetch_plans import AskedPartition, AskedRecords, Found, first_partition
 from coldlog.serve.answers.fetch_reads import FetchWork
 from coldlog.serve.context import Context
 from coldlog.serve.messages import Request, write_answer
@@ -63,7 +63,7 @@ async def answer_fetch(context: Context, request: Request) -> Values:
     ]
     wanted = AskedRecords(
         partitions=asked,
-        first=request.correlation_id % len(asked) if asked else 0,
+        first=first_partition(request.correlation_id, len(asked)),
         most_bytes=min(_MOST_BYTES, max(0, getattr(body, "max_bytes", _MOST_BYTES))),
         level=_LEVELS.get(getattr(body, "isolation_level", 0), IsolationLevel.READ_UNCOMMITTED),
         rights=request.rights,
