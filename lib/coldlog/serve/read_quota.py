@@ -21,6 +21,8 @@ _LONGEST_RESERVED_MS = 3_600_000
 """Readers that always wait keep the end of the order as far away as they are many: without a turn in it, the endpoint
 would read nothing beside them. If nobody comes for it, its bytes return."""
 _LONGEST_PAUSE_MS = 100
+_LONGEST_TOLD_MS = (1 << 31) - 1
+"""An answer has no room for more."""
 
 
 class ReadQuota:
@@ -50,13 +52,13 @@ class ReadQuota:
         if self._is_unlimited:
             return 0
         if self._shared is not None:
-            return self._shared.charge(size_bytes, _LONGEST_RESERVED_MS)
+            return min(self._shared.charge(size_bytes, _LONGEST_RESERVED_MS), _LONGEST_TOLD_MS)
         with self._turn:
             now_ms = self._clock.monotonic_ms()
             throttle_ms = self._rate.throttle_ms(self._bytes_per_second, now_ms)
             if throttle_ms == 0:
                 self._rate.record(size_bytes, now_ms)
-            return throttle_ms
+            return min(throttle_ms, _LONGEST_TOLD_MS)
 
     def charge_now(self, size_bytes: int) -> bool:
         """Charge a read that nobody waits for, if it may be made now; nothing is reserved for later. Raise as `charge`

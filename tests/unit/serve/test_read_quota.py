@@ -62,6 +62,17 @@ def test_endpoint_has_its_turn_beside_readers_that_always_wait(tmp_path: Path) -
     assert served >= 5, "a ninth of the time is the endpoint's"
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_time_that_an_answer_has_no_room_for_is_told_as_the_longest_one(tmp_path: Path, *, is_shared: bool) -> None:
+    """A throttle time has 32 bits, which is 24 days: at 1 byte a second that of 2 MiB."""
+    clock = VirtualClock()
+    order = SharedQuota.below(str(tmp_path), READERS, 1, clock)
+    shared = ReadAllowances(1, clock, order) if is_shared else None
+    quota = ReadQuota(QuotaConfig(bytes_per_second=1), clock, shared)
+    assert quota.charge(1 << 30) == 0
+    assert quota.charge(1 << 30) == 2**31 - 1
+
+
 def test_lookups_wait_for_the_quota_of_fetches() -> None:
     clock = VirtualClock()
     quota = ReadQuota(CONFIG, clock)
