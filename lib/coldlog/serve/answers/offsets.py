@@ -177,15 +177,11 @@ def _look_up(
     answers: dict[int, Values] = {}
     rest: list[int] = []
     for at, each in enumerate(questions):
-        known = (
-            ErrorCode.invalid_request
-            if (each.topic, each.partition) in repeated
-            else find_partition(context, rights, each.topic, each.partition, each.leader_epoch, looks=looks)
+        known = _refuse(rights, each, repeated) or find_partition(
+            context, rights, each.topic, each.partition, each.leader_epoch, looks=looks
         )
         if isinstance(known, ErrorCode):
             answers[at] = _refused(each.partition, known)
-        elif each.timestamp_ms < 0 and each.version < _SINCE_VERSION.get(each.timestamp_ms, _NO_VERSION):
-            answers[at] = _refused(each.partition, ErrorCode.unsupported_version)
         elif each.timestamp_ms == SpecialTimestamp.LATEST:
             end = known.ends.readable_end(is_committed=each.is_committed)
             answers[at] = _found(each.partition, end, -1, known.leader_epoch)
@@ -197,6 +193,17 @@ def _look_up(
     found = _answers(context, [questions[at] for at in rest], looks)
     answers |= dict(zip(rest, found, strict=True))
     return [answers[at] for at in range(len(questions))]
+
+
+def _refuse(rights: Rights, asked: OffsetQuestion, repeated: set[_Place]) -> ErrorCode | None:
+    """Return why a question is refused before its partition is looked at, in the order of a broker; None if it is
+    not."""
+    if asked.topic not in rights.topics:
+        return ErrorCode.topic_authorization_failed
+    if (asked.topic, asked.partition) in repeated:
+        return ErrorCode.invalid_request
+    is_known = asked.timestamp_ms >= 0 or asked.version >= _SINCE_VERSION.get(asked.timestamp_ms, _NO_VERSION)
+    return None if is_known else ErrorCode.unsupported_version
 
 
 def _answers(context: Context, questions: Sequence[OffsetQuestion], looks: int) -> list[Values]:
