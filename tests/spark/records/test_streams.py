@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -14,9 +15,18 @@ from coldlog.errors import UsageError
 from coldlog.records.source import datasource
 from coldlog.records.source.datasource import UnlimitedStreamReader, register_source
 from coldlog.records.source.options import SourceOptions, read_options
-from coldlog.records.source.streaming import Position, initial_position, latest_position, plan_micro_batch
+from coldlog.records.source.read_tasks import ReadTask
+from coldlog.records.source.stream_positions import Position, StreamPosition, read_position
+from coldlog.records.source.streaming import initial_position, latest_position, plan_micro_batch
 from coldlog.runtime.spark.spark_versions import SERIES, SparkSeries
-from worlds.staged_archive import EXPIRED_BELOW, STREAMED, STREAMED_LATER, show_stage
+from worlds.staged_archive import (
+    EXPIRED_BELOW,
+    RECREATED,
+    RECREATED_LATER,
+    STREAMED,
+    STREAMED_LATER,
+    show_stage,
+)
 
 
 class Followed:
@@ -58,6 +68,23 @@ class Followed:
         rows = DeltaTable(self.folder / "sink").to_pyarrow_table()
         return sorted(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
 
+    def offset_files(self) -> list[Path]:
+        """Return the files of the checkpoint with the position after each micro-batch; its last line is that."""
+        files = (self.folder / "checkpoint" / "offsets").glob("[0-9]*")
+        return sorted(files, key=lambda file: int(file.name))
+
+    def position(self) -> Position:
+        """Return the position in the checkpoint."""
+        position: Position = json.loads(self.offset_files()[-1].read_text().splitlines()[-1])
+        return position
+
+    def forget_topic_ids(self) -> None:
+        """Make the checkpoint one of an older release."""
+        for file in self.offset_files():
+            *first, position = file.read_text().splitlines()
+            file.write_text("\n".join([*first, json.dumps(_without_ids(json.loads(position)))]))
+            file.with_name(f".{file.name}.crc").unlink()
+
     def options(self, **given: object) -> SourceOptions:
         named = {name.lower(): str(value) for name, value in given.items()}
         return read_options({**self.places, "subscribe": self.topic, **named}, is_stream=True)
@@ -70,6 +97,15 @@ def followed(spark: SparkSession, tmp_path: Path, stages: list[Path]) -> Followe
 
 def _offsets(*ends: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, end in enumerate(ends) for offset in range(end)]
+
+
+def _without_ids(position: Position) -> Position:
+    return StreamPosition(offsets=read_position(position).offsets).entries()
+
+
+def _bounds(tasks: list[ReadTask]) -> list[tuple[int, int, int]]:
+    pieces = ((task.partition, piece.bounds) for task in tasks for piece in task.pieces)
+    return [(partition, bounds.from_offset, bounds.to_offset) for partition, bounds in pieces]
 
 
 def test_uploaded_records_and_new_partitions_are_read_once(followed: Followed, series: SparkSeries) -> None:
@@ -118,26 +154,24 @@ def test_records_of_an_open_transaction_are_read_when_its_end_is_uploaded(follow
 def test_stream_begins_at_the_end_like_kafkas_and_continues_at_its_position(followed: Followed) -> None:
     options = followed.options()
     begun = initial_position(options)
-    assert begun == {"stream": {"0": 20, "1": 10}}
+    assert _without_ids(begun) == {"stream": {"0": 20, "1": 10}}
     assert latest_position(options, begun) == begun
     assert plan_micro_batch(options, begun, begun) == []
     followed.come_to(1)
     reached = latest_position(options, begun)
-    assert reached == {"stream": {"0": 40, "1": 10, "2": 20}}
+    assert _without_ids(reached) == {"stream": {"0": 40, "1": 10, "2": 20}}
     tasks = plan_micro_batch(options, begun, reached)
-    read = [
-        (task.partition, piece.bounds.from_offset, piece.bounds.to_offset) for task in tasks for piece in task.pieces
-    ]
-    assert read == [(0, 20, 29), (0, 30, 39), (2, 0, 9), (2, 10, 19)]
+    assert _bounds(tasks) == [(0, 20, 29), (0, 30, 39), (2, 0, 9), (2, 10, 19)]
     target: Position = {"stream": {"0": 25, "1": 10}}
-    assert latest_position(options, begun, target=target) == target, "what came later is for the next run"
+    read = latest_position(options, begun, target=target)
+    assert _without_ids(read) == target, "what came later is for the next run"
 
 
 def test_offsets_that_expired_before_they_were_read_are_lost_data(followed: Followed) -> None:
     followed.topic = "stream-expired"
     begun: Position = {"stream-expired": {"0": 10}}
     reached = latest_position(followed.options(), begun)
-    assert reached == {"stream-expired": {"0": 40}}
+    assert _without_ids(reached) == {"stream-expired": {"0": 40}}
     with pytest.raises(UsageError, match="10 to 29 are below the log start"):
         plan_micro_batch(followed.options(), begun, reached)
     (task,) = plan_micro_batch(followed.options(failOnDataLoss="false"), begun, reached)
@@ -147,7 +181,7 @@ def test_offsets_that_expired_before_they_were_read_are_lost_data(followed: Foll
 def test_new_partition_that_does_not_begin_at_offset_0_is_lost_data(followed: Followed) -> None:
     followed.topic = "stream-expired"
     reached = latest_position(followed.options(), {})
-    assert reached == {"stream-expired": {"0": 40}}
+    assert _without_ids(reached) == {"stream-expired": {"0": 40}}
     with pytest.raises(
         UsageError, match="new to the stream do not begin at offset 0, .*: stream-expired-0 at 30; fail"
     ):
@@ -171,8 +205,55 @@ def test_archive_that_ends_before_the_streams_position_is_reported(followed: Fol
     ):
         latest_position(followed.options(), further)
     patient = followed.options(failOnDataLoss="false")
-    assert latest_position(patient, further) == further
+    assert _without_ids(latest_position(patient, further)) == further
     assert plan_micro_batch(patient, further, further) == []
+
+
+def test_topic_that_was_created_again_is_lost_data_however_long_it_is(followed: Followed) -> None:
+    followed.topic = "stream-recreated"
+    every = {"startingOffsets": "earliest"}
+    assert followed.follow(**every) == _offsets(RECREATED)
+    followed.come_to(1)
+    with pytest.raises(Exception, match=r"created again since .*: stream-recreated-0 \(id \S+, now \S+\). Use another"):
+        followed.follow(**every)
+    assert followed.written() == _offsets(RECREATED)
+    both = sorted(_offsets(RECREATED) + _offsets(RECREATED_LATER))
+    assert followed.follow(**every, failOnDataLoss="false") == both, "the new topic from its first offset on"
+    assert followed.follow(**every) == both
+
+
+def test_checkpoint_without_topic_ids_goes_on_and_gets_them(followed: Followed) -> None:
+    assert followed.follow(startingOffsets="earliest") == _offsets(*STREAMED)
+    followed.forget_topic_ids()
+    followed.come_to(1)
+    assert followed.follow() == _offsets(*STREAMED_LATER)
+    assert sorted(read_position(followed.position()).topic_ids) == [("stream", 0), ("stream", 1), ("stream", 2)]
+
+
+def test_planned_micro_batch_is_not_read_from_a_topic_that_was_created_again(followed: Followed) -> None:
+    """A query that was killed plans its last micro-batch again."""
+    followed.topic = "stream-recreated"
+    planned = latest_position(followed.options(), {})
+    assert len(plan_micro_batch(followed.options(), {}, planned)) == 1
+    followed.come_to(1)
+    with pytest.raises(UsageError, match="topics were created again since the stream has read them: stream-recreated"):
+        plan_micro_batch(followed.options(), {}, planned)
+    patient = followed.options(failOnDataLoss="false")
+    assert plan_micro_batch(patient, {}, planned) == []
+    reached = latest_position(patient, planned, most_offsets=10)
+    assert _without_ids(reached) == {"stream-recreated": {"0": 10}}
+    assert _bounds(plan_micro_batch(patient, planned, reached)) == [(0, 0, 9)]
+
+
+def test_stream_without_limits_begins_a_topic_that_was_created_again(followed: Followed) -> None:
+    followed.topic = "stream-recreated"
+    begun = initial_position(followed.options())
+    followed.come_to(1)
+    strict = UnlimitedStreamReader(followed.options(), None)
+    with pytest.raises(UsageError, match="topics were created again"):
+        strict.partitions(begun, strict.latestOffset())
+    patient = UnlimitedStreamReader(followed.options(failOnDataLoss="false"), None)
+    assert len(patient.partitions(begun, patient.latestOffset())) == 1
 
 
 def test_stream_without_limits_never_goes_back(followed: Followed) -> None:
@@ -182,7 +263,8 @@ def test_stream_without_limits_never_goes_back(followed: Followed) -> None:
     begun = patient.initialOffset()
     followed.come_to(1)
     reached = patient.latestOffset()
-    assert reached == strict.latestOffset() == {"stream": {"0": 40, "1": 10, "2": 20}}
+    assert reached == strict.latestOffset()
+    assert _without_ids(reached) == {"stream": {"0": 40, "1": 10, "2": 20}}
     assert len(patient.partitions(begun, reached)) == len(strict.partitions(begun, reached)) > 0
     followed.come_to(0)
     assert patient.latestOffset() == reached
@@ -199,7 +281,7 @@ def test_partitions_that_the_options_no_longer_name_are_reported_as_such(followe
         latest_position(followed.options(), begun)
     patient = followed.options(failOnDataLoss="false")
     reached = latest_position(patient, begun)
-    assert reached == {"stream": {"0": 20, "1": 10}, "payments": {"0": 5}}
+    assert _without_ids(reached) == {"stream": {"0": 20, "1": 10}, "payments": {"0": 5}}
     assert len(plan_micro_batch(patient, begun, reached)) == 1
 
 

@@ -10,13 +10,14 @@ import csv
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from pyspark.sql import SparkSession
 
 from builders.archive_writer import TopicPartition, write_archive
-from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker
+from builders.segment_builder import Batch, Record, Segment, abort_marker, commit_marker, uuid_text_of
 from planning import as_large_tables
 from worlds.golden_warehouse import run_pipeline
 
@@ -75,6 +76,8 @@ STREAMED, STREAMED_LATER = (20, 10), (40, 10, 20)
 """Records of each partition of topic `stream`: in the first stage, and in the others."""
 EXPIRED_BELOW = 30
 """The log start of topic `stream-expired`, which has 40 records."""
+RECREATED, RECREATED_LATER = 20, 40
+"""Records of topic `stream-recreated` in the first stage, and of the one that has its name and another id later."""
 
 
 def _transactional(first: int, count: int, producer_id: int) -> Batch:
@@ -103,7 +106,7 @@ def _open_transactions() -> list[Segment]:
     return [first, second]
 
 
-def _segments(timestamps_ms: Sequence[int]) -> list[Segment]:
+def _segments(timestamps_ms: Sequence[int], modified_ms: int = START_MS) -> list[Segment]:
     """Of two batches of five records each."""
     return [
         Segment(
@@ -113,7 +116,8 @@ def _segments(timestamps_ms: Sequence[int]) -> list[Segment]:
                     records=tuple(Record(timestamp_ms=at, value=b"v%d" % at) for at in timestamps_ms[base : base + 5]),
                 )
                 for base in range(first, min(first + 10, len(timestamps_ms)), 5)
-            )
+            ),
+            modified_ms=modified_ms,
         )
         for first in range(0, len(timestamps_ms), 10)
     ]
@@ -127,6 +131,11 @@ def _streamed(stage: int) -> dict[TopicPartition, list[Segment]]:
     counts = STREAMED if stage == 0 else STREAMED_LATER
     found = {TopicPartition(topic="stream", partition=each): _ascending(count) for each, count in enumerate(counts)}
     found[TopicPartition(topic="stream-expired", partition=0)] = _ascending(40)
+    again = TopicPartition(topic="stream-recreated", partition=0)
+    deleted = replace(again, topic_id=uuid_text_of("stream-recreated, deleted"))
+    found[deleted] = _segments(range(START_MS, START_MS + RECREATED))
+    if stage:
+        found[again] = _segments(range(START_MS, START_MS + RECREATED_LATER), START_MS + 60_000)
     found[TopicPartition(topic="stream-transactions", partition=0)] = _open_transactions()[: 1 if stage == 0 else 2]
     return found
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter  # since Spark 4.1
 
-    from coldlog.records.source.streaming import Position
+    from coldlog.records.source.stream_positions import Position
 
 SHORT_NAME = "coldlog"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -11,7 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from coldlog.records.source.datasource import StreamReader
 from coldlog.records.source.options import SourceOptions
-from coldlog.records.source.streaming import Position, latest_position
+from coldlog.records.source.stream_positions import Position
+from coldlog.records.source.streaming import latest_position
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):

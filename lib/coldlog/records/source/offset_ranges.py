@@ -15,7 +15,7 @@ option decides if the log start is not known, so that records may have been dele
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ from coldlog.records.source.options import (
     Subscription,
     TopicPartition,
 )
+from coldlog.records.source.stream_positions import recreated
 from coldlog.tables.known_topics import unknown_text
 
 if TYPE_CHECKING:
@@ -180,7 +181,17 @@ class OffsetResolver:
             where = "the warehouse does" if self._local is None else "the warehouse and the log directory do"
             hint = "; failOnDataLoss=false reads the others" if chosen else ""
             raise UsageError(f"{where} not know {unknown}{hint}")
-        return chosen
+        return self._without_others(chosen, subscription.topic_ids)
+
+    def _without_others(
+        self, places: list[TopicPartition], topic_ids: Mapping[TopicPartition, str]
+    ) -> list[TopicPartition]:
+        """Leave out the partitions of topics with other ids. Raise `UsageError` for them if the options say so."""
+        now = {place: self._facts(place).topic_id for place in places if place in topic_ids}
+        others = [place for place, topic_id in now.items() if topic_id not in ("", topic_ids[place])]
+        if others and self._options.fails_on_data_loss:
+            raise recreated(others, topic_ids, now)
+        return [place for place in places if place not in others]
 
     def _require_named(self, limit: Limit, side: str, places: Sequence[TopicPartition]) -> None:
         """Check that offsets by partition name exactly the partitions that are read."""

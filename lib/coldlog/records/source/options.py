@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 
@@ -61,12 +61,14 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """The partitions that are asked for: `partitions`, or all of `topics`, or of topics that match `pattern`."""
+    """The partitions that are asked for: `partitions`, or all of `topics`, or of topics that match `pattern`.
+    `topic_ids`: of these topics; a topic with another id was created again, and is not meant."""
 
     strategy: Strategy
     partitions: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
     pattern: str = ""
+    topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """Find which records of a growing archive a stream has not read yet.
 
-A stream's position is the next offset of each partition. Spark keeps it in the checkpoint:
-`{"orders": {"0": 23, "1": 0}}`. Each micro-batch reads the current tables, so it includes what was uploaded and indexed
-since, and new partitions from their first offset on; if that is not 0, data is lost. A stream never goes back. If the
-archive ends before the position, because the topic or the tables were created again, data is lost. If the archive has
-lost the end of a log, the stream waits there: when later records are archived, the lost ones are offsets between served
-segments. A run that ends with the archive (`target`) reports them when it has read all that is there.
+A stream's position is the next offset of each partition, and the id of its topic. Spark keeps it in the checkpoint
+(`stream_positions`). Each micro-batch reads the current tables, so it includes what was uploaded and indexed since, and
+new partitions from their first offset on; if that is not 0, data is lost. A stream never goes back in a topic. If the
+topic was created again, data is lost, or the stream begins the new topic as a new partition. If the archive ends before
+the position, because the tables were created again, data is lost. If the archive has lost the end of a log, the stream
+waits there: when later records are archived, the lost ones are offsets between served segments. A run that ends with
+the archive (`target`) reports them when it has read all that is there.
 
 `maxOffsetsPerTrigger` is shared among the partitions by how many offsets each still has, as in Spark's Kafka source.
 """
@@ -22,24 +23,29 @@ from coldlog.records.source.options import EARLIEST, Limit, SourceOptions, Strat
 from coldlog.records.source.planning import plan_reading
 from coldlog.records.source.read_tasks import ReadTask
 from coldlog.records.source.spans import find_spans, require_ends
+from coldlog.records.source.stream_positions import Position, StreamPosition, read_position, recreated
 
 Offsets = Mapping[TopicPartition, int]
-Position = dict[str, dict[str, int]]
+Spans = Mapping[TopicPartition, PartitionSpan]
 _SHOWN = 5
 
 
 def initial_position(options: SourceOptions) -> Position:
     """Return where a stream without a checkpoint begins."""
-    return _position({place: span.start for place, span in find_spans(options).items()})
+    spans = find_spans(options)
+    return StreamPosition(
+        offsets={place: span.start for place, span in spans.items()}, topic_ids=_topic_ids(spans)
+    ).entries()
 
 
 def latest_position(
     options: SourceOptions, start: Position, *, most_offsets: int | None = None, target: Position | None = None
 ) -> Position:
     """Return how far a stream at `start` may read now: at most so many offsets, and at most to `target`."""
-    begun = _offsets(start)
+    position = read_position(start)
     # A known partition continues at its position. A new one is read from its first offset on.
     spans = find_spans(replace(options, start=Limit(offset=EARLIEST)))
+    begun = _continued(options, position, _topic_ids(spans))
     gone = sorted(begun.keys() - spans.keys())
     if gone and options.fails_on_data_loss:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in gone[:_SHOWN])
@@ -59,20 +65,26 @@ def latest_position(
             "another checkpoint, or failOnDataLoss=false to wait until the archive is longer"
         )
     # The position of a stream without a checkpoint may be after the target, which Spark asks for first.
-    wanted = None if target is None else _offsets(target)
+    wanted = None if target is None else read_position(target).offsets
     read = {place: span for place, span in spans.items() if wanted is None or place in wanted}
     until = {place: span.until if wanted is None else min(span.until, wanted[place]) for place, span in read.items()}
     begun = {place: span.start for place, span in read.items()} | begun
     reached = {place: max(offset, until.get(place, 0)) for place, offset in begun.items()}
     if wanted is not None and reached == begun:
         require_ends(read)
-    return _position(reached if most_offsets is None else _share(begun, reached, most_offsets))
+    topic_ids = {**position.topic_ids, **_topic_ids(read)}
+    return StreamPosition(
+        offsets=reached if most_offsets is None else _share(begun, reached, most_offsets),
+        topic_ids={place: topic_id for place, topic_id in topic_ids.items() if place in reached},
+    ).entries()
 
 
 def require_progress(start: Position, end: Position) -> None:
     """Raise `UsageError` if a partition goes back from `start` to `end`, or is missing there."""
-    until = _offsets(end)
-    if back := sorted(place for place, offset in _offsets(start).items() if until.get(place, -1) < offset):
+    begun, until = read_position(start), read_position(end)
+    again = begun.find_recreated(until.topic_ids)
+    goes_on = {place: offset for place, offset in begun.offsets.items() if place not in again}
+    if back := sorted(place for place, offset in goes_on.items() if until.offsets.get(place, -1) < offset):
         names = ", ".join(f"{topic}-{partition}" for topic, partition in back[:_SHOWN])
         raise UsageError(
             f"the archive ends before the stream's position in {names}, maybe because a topic was created again or "
@@ -82,22 +94,39 @@ def require_progress(start: Position, end: Position) -> None:
 
 def plan_micro_batch(options: SourceOptions, start: Position, end: Position) -> list[ReadTask]:
     """Return the tasks between two positions."""
-    until, begun = _offsets(end), _offsets(start)
-    new = until.keys() - begun.keys()
+    position, reached = read_position(start), read_position(end)
+    until, topic_ids = reached.offsets, {**position.topic_ids, **reached.topic_ids}
+    begun = _continued(options, position, topic_ids)
+    new = {place: offset for place, offset in until.items() if place not in begun}
     if new:
-        spans = find_spans(
-            _of_partitions(options, {place: until[place] for place in new}, start=Limit(offset=EARLIEST))
-        )
+        spans = find_spans(_of_partitions(options, new, topic_ids, start=Limit(offset=EARLIEST)))
         _require_from_zero(options, spans)
         begun |= {place: span.start for place, span in spans.items()}
     moved = {place: offset for place, offset in until.items() if begun.get(place, offset) < offset}
     if not moved:
         return []
-    grown = _of_partitions(options, moved, start=Limit(offsets={place: begun[place] for place in moved}))
+    starts = Limit(offsets={place: begun[place] for place in moved})
+    grown = _of_partitions(options, moved, topic_ids, start=starts)
     return plan_reading(replace(grown, end=Limit(offsets=moved)), RecordFilter())
 
 
-def _require_from_zero(options: SourceOptions, spans: Mapping[TopicPartition, PartitionSpan]) -> None:
+def _continued(
+    options: SourceOptions, position: StreamPosition, topic_ids: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, int]:
+    """Return the offsets of the position without those in topics that were created again: these are read as new ones.
+    Raise `UsageError` for such topics if the options say so."""
+    again = position.find_recreated(topic_ids)
+    if again and options.fails_on_data_loss:
+        raise recreated(again, position.topic_ids, topic_ids)
+    return {place: offset for place, offset in position.offsets.items() if place not in again}
+
+
+def _topic_ids(spans: Spans) -> dict[TopicPartition, str]:
+    """Return the ids that are known."""
+    return {place: span.topic_id for place, span in spans.items() if span.topic_id}
+
+
+def _require_from_zero(options: SourceOptions, spans: Spans) -> None:
     """Raise `UsageError` if the first offsets of a new partition expired before the stream has read them."""
     late = sorted(place for place, span in spans.items() if span.start > 0)
     if late and options.fails_on_data_loss:
@@ -110,8 +139,10 @@ def _require_from_zero(options: SourceOptions, spans: Mapping[TopicPartition, Pa
         )
 
 
-def _of_partitions(options: SourceOptions, places: Offsets, *, start: Limit) -> SourceOptions:
-    chosen = Subscription(strategy=Strategy.ASSIGN, partitions=frozenset(places))
+def _of_partitions(
+    options: SourceOptions, places: Offsets, topic_ids: Mapping[TopicPartition, str], *, start: Limit
+) -> SourceOptions:
+    chosen = Subscription(strategy=Strategy.ASSIGN, partitions=frozenset(places), topic_ids=topic_ids)
     return replace(options, subscription=chosen, start=start)
 
 
@@ -122,16 +153,3 @@ def _share(begun: Offsets, reached: Offsets, most_offsets: int) -> Offsets:
         return reached
     # Rounded up, so that every partition advances and the last offsets are reached.
     return {place: begun[place] + min(count, -(-count * most_offsets // total)) for place, count in remaining.items()}
-
-
-def _position(offsets: Offsets) -> Position:
-    position: Position = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        position.setdefault(topic, {})[str(partition)] = offset
-    return position
-
-
-def _offsets(position: Position) -> dict[TopicPartition, int]:
-    return {
-        (topic, int(partition)): offset for topic, offsets in position.items() for partition, offset in offsets.items()
-    }
