@@ -15,12 +15,15 @@ from deltalake import DeltaTable
 
 from builders.segment_builder import Segment
 from coldlog.errors import UsageError
+from coldlog.fetcher import open_fetcher
 from coldlog.formats.kafka.record_columns import RecordBounds
+from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure
 from coldlog.model.states import IndexDepth
 from coldlog.records.source.offset_ranges import OffsetRange
 from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.records.source.spans import find_spans, require_ends, resolving
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
+from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.definitions.segments import SEGMENTS
 from tables.scattered_tables import Row, write
 from worlds.sidecar_world import EPOCH_MS, batch, sidecar_world
@@ -64,6 +67,7 @@ def _options(
         shutil.rmtree(world.warehouse / table.name)
         written = rows if table is SEGMENTS else [rows[0] | {"unserved_ranges": [facts]}]
         write(world.warehouse, table, written)
+    write(world.warehouse, QUARANTINE, [])
     places = {"warehouse.uri": str(world.warehouse), "archive.uri": str(folder / "archive"), "subscribe": "orders"}
     return read_options({**places, **(given or {})})
 
@@ -75,6 +79,36 @@ def _ranges(options: SourceOptions, **bounds: int) -> list[OffsetRange]:
 
 def _is_read(options: SourceOptions, **bounds: int) -> list[tuple[int, int]]:
     return [(each.start, each.until) for each in _ranges(options, **bounds)]
+
+
+def _fetched(options: SourceOptions, offset: int) -> FetchAnswer:
+    settings = options.settings
+    with open_fetcher([f"warehouse.uri={settings.warehouse_uri}", f"archive.uri={settings.archive_uri}"]) as fetcher:
+        return fetcher.fetch_records("orders", 0, offset)
+
+
+@pytest.mark.parametrize(
+    ("later", "to_offset", "named"),
+    [
+        (QUARANTINED, LAST, "10 to 19"),
+        (GONE, LAST, "10 to 19"),
+        (GONE, None, "10 and later ones"),
+        (QUARANTINED | {"start_offset": 5}, LAST, "10 to 19"),
+    ],
+)
+def test_fetches_of_lost_offsets_are_corrupt_so_that_no_consumer_resets_its_position(
+    tmp_path: Path, later: Row, to_offset: int | None, named: str
+) -> None:
+    options = _options(tmp_path, later, to_offset=to_offset)
+    for offset in (END, LAST):
+        answer = _fetched(options, offset)
+        assert isinstance(answer, FetchFailure)
+        assert (answer.error, answer.resume_offset) == (FetchErrorCode.CORRUPT_MESSAGE, None)
+        assert f"the archive has offsets 0 to 9; offsets {named} are lost" in answer.message
+    after = _fetched(options, LAST + 1)
+    assert isinstance(after, FetchFailure)
+    is_out_of_range = after.error is FetchErrorCode.OFFSET_OUT_OF_RANGE
+    assert is_out_of_range is (to_offset is not None)
 
 
 @pytest.mark.parametrize("later", [QUARANTINED, GONE])
@@ -109,6 +143,9 @@ def test_segments_that_are_new_deleted_or_served_by_others_are_no_loss(tmp_path:
     options = _options(tmp_path, later)
     assert _is_read(options) == [(0, END)]
     require_ends(find_spans(options))
+    answer = _fetched(options, END)
+    assert isinstance(answer, FetchedRecords)
+    assert (answer.records, answer.next_offset) == ((), END)
 
 
 def test_a_partition_with_a_segment_in_quarantine_alone_is_not_read_as_empty(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from coldlog.records.source.archived_log import (
     list_source_files,
     undecided_offsets,
 )
+from coldlog.records.source.data_loss import LostEnd, find_lost_end
 from coldlog.tables.definitions.quarantine import QUARANTINE
 from coldlog.tables.delta.files.table_files import TableFiles, list_table_files
 from coldlog.tables.delta.files.table_reader import KeptParts, TableReader
@@ -64,6 +65,8 @@ class ArchivedPartition:
     """Leader epochs and their first offsets, ascending."""
     log_end_offset: int | None = None
     """Where the log ends, with the offsets at its end that no segment serves; None: it is not known."""
+    lost_end: LostEnd | None = None
+    """Offsets after its end that the archive had and has lost."""
 
     def find_number(self, offset: int) -> int:
         """Return the number of the last segment that begins at or before the offset; -1: there is none."""
@@ -244,6 +247,7 @@ class ArchiveTables:
             undecided=tuple(undecided_offsets(segments)),
             lineage=facts.lineage,
             log_end_offset=facts.log_end_offset,
+            lost_end=find_lost_end(self._logs, (topic, partition), facts),
         )
 
 

@@ -8,7 +8,8 @@ get nothing from the last stable offset on, and an error from the first offset o
 aborted in a gap.
 
 Offsets below the log start, after the end, and in no served segment are OFFSET_OUT_OF_RANGE. Offsets of a quarantined
-segment or of a hole are CORRUPT_MESSAGE; so is the end of the archive if a quarantined segment or a hole begins there.
+segment or of a hole are CORRUPT_MESSAGE; so is the end of the archive if a quarantined segment, a hole or a segment
+that is gone begins there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from coldlog.model.transactions import AbortedTransaction
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, AbortedTransactions
 from coldlog.records.fetch.archive_tables import ArchivedPartition, ArchiveTables
 from coldlog.records.source.archived_log import BatchPlaces, ServedSegment
+from coldlog.records.source.data_loss import LostEnd
 
 _END = np.iinfo(np.int64).max
 _MOST_COMPARED = 10_000
@@ -156,12 +158,27 @@ def _outside(tables: ArchiveTables, archived: ArchivedPartition, request: FetchR
             )
         if archived.segments and archived.segments[-1].end_position is not None:
             return _in_hole(archived, request, len(archived.segments) - 1, ends.end_offset)
+        if archived.lost_end is not None and archived.lost_end.has(request.offset):
+            return _at_lost_end(archived, request, archived.lost_end)
     if request.offset == ends.end_offset:
         return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
     return FetchFailure(
         error=FetchErrorCode.OFFSET_OUT_OF_RANGE,
         message=f"{request}: {range_text(ends)}",
         ends=ends,
+    )
+
+
+def _at_lost_end(archived: ArchivedPartition, request: FetchRequest, lost_end: LostEnd) -> FetchFailure:
+    """Answer for an offset that the archive had and has lost at its end. The log has it, so it is not out of range: a
+    consumer must not reset its position."""
+    first, until = lost_end
+    lost = f"{first} and later ones" if until is None else f"{first} to {until - 1}"
+    return FetchFailure(
+        error=FetchErrorCode.CORRUPT_MESSAGE,
+        message=f"{request}: {range_text(archived.ends)}; offsets {lost} are lost: they are in no served segment "
+        "(coldlog.archive_problems says why)",
+        ends=archived.ends,
     )
 
 

@@ -37,6 +37,7 @@ Flags = npt.NDArray[np.bool_]
 _GREATEST = (1 << 63) - 1
 _SMALLEST = -_GREATEST - 1
 _KEEP_BYTES = 64 << 20
+_UNREAD = pa.array([IndexStatus.GONE.value, IndexStatus.QUARANTINED.value])
 _PARTITION_COLUMNS = ("topic", "partition", "is_current", "topic_id")
 _SEGMENT_COLUMNS = (
     "topic", "partition", "topic_id", "segment_id", "start_offset", "end_offset", "min_timestamp_ms",
@@ -214,7 +215,8 @@ class ArchivedLogs:
         gone without a deletion. A segment that was never listed may still be uploaded. None: the end is unknown."""
         found = []
         for rows in self._rows(self._segments, "start_offset", topic, partition, topic_id):
-            unserved = rows.filter(pc.invert(rows["served_from_offset"].is_valid()))
+            unread = rows.filter(pc.is_in(rows["index_status"], _UNREAD))  # of many segments, most were deleted
+            unserved = unread.filter(pc.invert(unread["served_from_offset"].is_valid()))
             found += [_offsets_of(row) for row in unserved.to_pylist() if _is_lost(row)]
         return found
 

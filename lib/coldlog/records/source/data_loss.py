@@ -38,6 +38,10 @@ class LostEnd(NamedTuple):
             return None
         return LostEnd(first, None if self.until is None else min(self.until, last + 1))
 
+    def has(self, offset: int) -> bool:
+        """Return whether the offset is one of them."""
+        return offset >= self.first and (self.until is None or offset < self.until)
+
 
 def require_known_start(place: TopicPartition, facts: PartitionFacts) -> None:
     """Raise if records that were deleted cannot be told from the others."""
@@ -94,12 +98,12 @@ def lost_end_text(place: TopicPartition, lost_end: LostEnd, ends: LogEnds) -> st
     return _missing_text(place, [(*lost_end, _UNSERVED)], ends)
 
 
-def find_lost_end(logs: ArchivedLogs, place: TopicPartition, facts: PartitionFacts, ends: LogEnds) -> LostEnd | None:
+def find_lost_end(logs: ArchivedLogs, place: TopicPartition, facts: PartitionFacts) -> LostEnd | None:
     """Return the offsets after the archive's end that it had and has lost: of segments that cannot be read, or of a
-    damaged log. With a log directory, that says where the log ends."""
-    if ends.local_first is not None or facts.log_end_offset == facts.local_start_offset:
+    damaged log."""
+    if facts.log_end_offset == facts.local_start_offset:
         return None
-    end = ends.archive_end
+    end = max(facts.first_offset, facts.local_start_offset)
     lost = [
         (max(first, end), last)
         for first, last in logs.lost_segments(*place, facts.topic_id)

@@ -246,14 +246,15 @@ class OffsetResolver:
 
     def _lost_end(self, place: TopicPartition, facts: PartitionFacts, ends: LogEnds, until: int) -> LostEnd | None:
         """Return the lost offsets after the archive's end, if the reading goes to the end, and must not miss them. It
-        goes to the end up to `latest`, and up to a time that no record has reached."""
+        goes to the end up to `latest`, and up to a time that no record has reached. A log directory says itself where
+        the log ends."""
         limit = self._options.end
         given = limit.by_partition[place] if limit.by_partition is not None else limit.offset
         is_time = limit.timestamp_ms is not None or limit.timestamps_ms is not None
         is_to_end = until == ends.end if is_time else given == LATEST
-        if not is_to_end or not self._options.fails_on_data_loss:
+        if not is_to_end or not self._options.fails_on_data_loss or ends.local_first is not None:
             return None
-        return find_lost_end(self._logs, place, facts, ends)
+        return find_lost_end(self._logs, place, facts)
 
     def _aborted_later(self, place: TopicPartition, ends: LogEnds, until: int) -> AbortedTransactions:
         """Return the aborted transactions that were open where the archive ends."""
