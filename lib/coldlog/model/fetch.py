@@ -50,7 +50,7 @@ _MEANING = {
     "served segment; with read_committed also in a transaction that may have ended in a missing segment; the valid "
     "range is in `ends`",
     FetchErrorCode.CORRUPT_MESSAGE: "the batch is damaged, its object may not be read, or its segment is in "
-    "quarantine; the message names segment, object and byte",
+    "quarantine; the message names segment, object and byte; or the archive has lost the end of the log",
     FetchErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the archive does not have the partition",
     FetchErrorCode.REQUEST_TIMED_OUT: "the archive, the store or a table did not answer in time",
     FetchErrorCode.THROTTLING_QUOTA_EXCEEDED: "only a pool: the read quota allows the fetch too late; `throttle_ms` "
