@@ -101,6 +101,15 @@ def test_fetch_begins_at_any_offset_and_carries_the_aborts_that_overlap_it() -> 
         assert found == [each for each in aborts if each[2] >= offset], offset
 
 
+def test_brokers_whose_leader_epochs_contradict_the_archive_are_not_read() -> None:
+    tail = _opened(LogClient(batches=LOG, decided=len(LOG) - 1))
+    other = tail.go_on(_request(7), replace(_archived(7, 7), lineage=((3, 0),)), OF_ARCHIVE)
+    assert isinstance(other, StaleArchive)
+    named = "offset 6 has leader epoch 3 in the archive, but 0 there; run run_pipeline when the newer one is archived"
+    assert named in other.failure.message
+    assert isinstance(tail.go_on(_request(7), replace(_archived(7, 7), lineage=((0, 0),)), OF_ARCHIVE), FetchedRecords)
+
+
 def test_brokers_have_in_their_tier_what_is_not_indexed_yet() -> None:
     tail = _opened(LogClient(batches=LOG, decided=len(LOG) - 1, local_start=20))
     answer = tail.go_on(_request(7), _archived(7, 3), OF_ARCHIVE)

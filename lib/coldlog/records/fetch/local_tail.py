@@ -9,8 +9,9 @@ still has those records. Only if the archive has no offsets, the local log start
 
 If the local log begins after the archive's end, neither has the offsets between (`StaleArchive`): segments were
 archived and left the directory since the index was built, or the offsets are lost. Brokers that tier have what left
-their disks. If the topic was created again, the local log has another topic, and the archive answers alone; so it does
-if the local log does not have the partition.
+their disks. If the leader epochs of both contradict each other, one of the two has records that the log no longer has
+(`lookups.local.seam`): then newer tables may know more, too. If the topic was created again, the local log has another
+topic, and the archive answers alone; so it does if the local log does not have the partition.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from coldlog.errors import ArchiveError, RetriableError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.formats.limits import DecodeLimits
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLog, LocalLogState
+from coldlog.lookups.local.seam import find_contradiction
 from coldlog.model.fetch import FetchAnswer, FetchedRecords, FetchErrorCode, FetchFailure, FetchRequest, PartitionEnds
 from coldlog.records.aborted_transactions import NOTHING_ABORTED, aborted_in
 from coldlog.records.fetch.archive_tables import ArchivedPartition
 from coldlog.records.fetch.slice_reader import iter_records
 from coldlog.records.fetch.slices import LogSlice
+
+_OF_ANOTHER_LOG = "run run_pipeline when the newer one is archived, or read the archive alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class LocalTail:
         self._name = "the brokers" if tier.covers_archive else "the log directory"
         self._limits = limits
         self._states: dict[tuple[str, int], LocalLogState] = {}
+        self._joined: dict[tuple[str, int], int] = {}
+        """Ends of the archive that the local log is known to continue."""
 
     def ends(self, topic: str, partition: int, archived: ArchivedPartition | None) -> PartitionEnds | None:
         """Return where the whole log begins and ends now; None if nobody knows the partition."""
@@ -86,7 +92,8 @@ class LocalTail:
     ) -> FetchAnswer | StaleArchive | None:
         place = (request.topic, request.partition)
         kept = self._states.get(place)
-        if kept is not None and self._first_offset(kept) <= request.offset < _readable_end(kept, request):
+        is_joined = archived is None or self._is_joined(request, archived)
+        if kept is not None and is_joined and self._first_offset(kept) <= request.offset < _readable_end(kept, request):
             answer = self._read(tier, request, kept, archived)
             if answer is not None:
                 return answer
@@ -94,12 +101,9 @@ class LocalTail:
         ends = _joined(archived, state)
         if state is None or ends is None:
             return None
-        if not ends.log_start_offset <= request.offset <= ends.end_offset:
-            return self._out_of_range(request, ends, "")
-        if request.offset >= _readable_end(state, request):
-            return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
-        if request.offset < self._first_offset(state):
-            return self._stale(request, archived, state, ends)
+        other = self._unread(tier, request, archived, state, ends)
+        if other is not None:
+            return other
         answer = self._read(tier, request, state, archived)
         if answer is None:
             raise RetriableError(
@@ -107,6 +111,36 @@ class LocalTail:
                 "slow), or changed meanwhile; try again"
             )
         return answer
+
+    def _unread(
+        self,
+        tier: LocalLog,
+        request: FetchRequest,
+        archived: ArchivedPartition | None,
+        state: LocalLogState,
+        ends: PartitionEnds,
+    ) -> FetchAnswer | StaleArchive | None:
+        """Return the answer for an offset that is not to be read in the local log; None if it is."""
+        if not ends.log_start_offset <= request.offset <= ends.end_offset:
+            return self._out_of_range(request, ends, "")
+        if request.offset >= _readable_end(state, request):
+            return FetchedRecords(records=(), next_offset=request.offset, ends=ends, read_bytes=0)
+        if request.offset < self._first_offset(state):
+            return self._stale(request, archived, state, ends)
+        if archived is None or self._is_joined(request, archived):
+            return None
+        place, end = (request.topic, request.partition), archived.ends.end_offset
+        contradiction = find_contradiction(tier, *place, state, end, archived.lineage)
+        if contradiction is not None:
+            more = f", but that is another log: {contradiction}; {_OF_ANOTHER_LOG}"
+            return StaleArchive(self._out_of_range(request, ends, more))
+        if state.high_watermark >= end:
+            self._joined[place] = end
+        return None
+
+    def _is_joined(self, request: FetchRequest, archived: ArchivedPartition) -> bool:
+        """Return whether the local log is known to continue the archive."""
+        return self._joined.get((request.topic, request.partition)) == archived.ends.end_offset
 
     def _read(
         self, tier: LocalLog, request: FetchRequest, state: LocalLogState, archived: ArchivedPartition | None

@@ -23,6 +23,7 @@ from coldlog.errors import ColdlogError, RetriableError, UsageError
 from coldlog.formats.kafka.record_columns import RecordBounds
 from coldlog.lookups.list_offsets import ListOffsets
 from coldlog.lookups.local.local_tier import FoundOffset, LocalLogState
+from coldlog.lookups.local.seam import find_contradiction
 from coldlog.lookups.partition_facts import PartitionFacts
 from coldlog.lookups.served_index import ServedIndex
 from coldlog.model.internal_topics import INTERNAL_TOPICS
@@ -149,15 +150,25 @@ class OffsetResolver:
 
     def _state(self, place: TopicPartition, facts: PartitionFacts) -> LocalLogState | None:
         """Return the state of the partition in the directory; None: only the archive is read."""
-        state = None if self._local is None else self._local.state(*place)
-        if state is None or state.topic_id in (None, facts.topic_id) or not facts.topic_id:
-            return state
-        if self._options.fails_on_data_loss:
-            raise UsageError(
+        local, state = self._local, None if self._local is None else self._local.state(*place)
+        if local is None or state is None:
+            return None
+        if facts.topic_id and state.topic_id not in (None, facts.topic_id):
+            why = (
                 f"the log directory has another topic {place[0]} (id {state.topic_id}) than the archive (id "
                 f"{facts.topic_id}): it was deleted and created again since the index was built. Run run_pipeline when "
                 "the new one is archived, or read the archive alone with failOnDataLoss=false"
             )
+        elif contradiction := _contradiction(local, place, state, facts):
+            why = (
+                f"the log directory does not continue the archive of {place[0]}-{place[1]}: {contradiction}. Run "
+                "run_pipeline when the newer log is archived, use the directory of the leader, or read the archive "
+                "alone with failOnDataLoss=false"
+            )
+        else:
+            return state
+        if self._options.fails_on_data_loss:
+            raise UsageError(why)
         return None
 
     def _partitions(self, subscription: Subscription) -> list[TopicPartition]:
@@ -328,6 +339,14 @@ class OffsetResolver:
                 f"at or after {timestamp_ms}, {LEFT}; failOnDataLoss=false reads what there is"
             )
         return self._local.tier.find_offset(*place, timestamp_ms, max(ends.archive_end, ends.local_first or 0))
+
+
+def _contradiction(local: LocalLogs, place: TopicPartition, state: LocalLogState, facts: PartitionFacts) -> str | None:
+    """Say how the directory contradicts the archive, if it has more."""
+    end = max(facts.first_offset, facts.local_start_offset)
+    if state.high_watermark <= end:
+        return None
+    return find_contradiction(local.tier, *place, state, end, facts.lineage)
 
 
 def _not_archived(state: LocalLogState) -> PartitionFacts:
