@@ -1,19 +1,21 @@
 """Test that a log directory whose leader epochs contradict the archive is not read as the rest of its log.
 
-The archive has ten offsets of leader epoch 3. Readers refuse a log that differs there, and do not read it.
+The archive has ten offsets of leader epoch 3. Readers refuse a log that differs there, and do not read it. In drawn
+archives the directory is of any replica, after leaders were elected uncleanly.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from builders.log_directory_writer import HIGH_WATERMARKS, write_offset_checkpoint, write_partition
-from builders.segment_builder import Batch, Record, Segment
+from builders.segment_builder import Batch, Record, Segment, uuid_text_of
 from coldlog.errors import UsageError
 from coldlog.fetcher import open_fetcher
 from coldlog.formats.kafka.record_columns import RecordBounds
@@ -24,7 +26,10 @@ from coldlog.records.source.options import SourceOptions, read_options
 from coldlog.records.source.spans import resolving
 from coldlog.tables.definitions.partition_metadata import PARTITION_METADATA
 from coldlog.tables.definitions.quarantine import QUARANTINE
+from drawn_examples import is_sampled, sampled
 from tables.scattered_tables import Row, write
+from worlds.planned_uploads import PlannedUploads, write_uploads
+from worlds.replicas import Log, Replicas
 from worlds.sidecar_world import EPOCH_MS, sidecar_world
 
 END, LAST = 10, 19
@@ -128,3 +133,67 @@ def test_directory_that_ends_before_the_archive_is_not_compared(tmp_path: Path) 
     """It may be of a replica that is behind: nothing is read there."""
     (alone,) = _ranges(_options(tmp_path, [KNOWN] * 5 + [NEWER]))
     assert (alone.start, alone.until, alone.local) == (0, END, None)
+
+
+Found = list[tuple[int, bytes | None]]
+"""Offsets and values."""
+
+
+def test_no_reading_joins_two_logs(tmp_path: Path) -> None:
+    """It has the archive alone, or all of the directory's log, or fails where the archive ends."""
+    joined = refused = 0
+    for seed in sampled(range(8)):
+        replicas = Replicas(seed)
+        replicas.live(replicas.random.randint(15, 50))
+        if not replicas.uploads:
+            continue
+        folder = tmp_path / str(seed)
+        layout = write_uploads(folder, replicas.uploads)
+        uploads = PlannedUploads(uploads=replicas.uploads, layout=layout, depth=IndexDepth.BATCH, has_events=False)
+        uploads.publish(folder / "warehouse")
+        alone, end, _ = _read(folder, None)
+        for at, log in enumerate(each for each in replicas.logs if each):
+            directory = _write_log(folder / f"log{at}", log, end, Random(seed))
+            found, _, is_refused = _read(folder, directory)
+            is_longer = log[-1].last_offset >= end
+            expected = [*_records(log)] if is_longer and not is_refused else alone
+            assert found == expected, f"seed {seed}, log {at}"
+            joined, refused = joined + (is_longer and not is_refused), refused + is_refused
+    assert is_sampled() or (joined > 0 and refused > 0), (joined, refused)
+
+
+def _write_log(directory: Path, log: Log, end: int, random: Random) -> Path:
+    """Write the log in segments of one batch, from a random one on that does not begin after the archive's end."""
+    count = sum(batch.base_offset <= end for batch in log)
+    segments = [Segment(batches=(batch,)) for batch in log]
+    topic_id = uuid_text_of("orders")
+    write_partition(directory, "orders", 0, segments, first=random.randrange(count), topic_id=topic_id)
+    write_offset_checkpoint(directory / HIGH_WATERMARKS, {("orders", 0): log[-1].last_offset + 1})
+    return directory
+
+
+def _read(folder: Path, directory: Path | None) -> tuple[Found, int, bool]:
+    """Fetch to the end. Return the records, where the archive ends, and whether a fetch failed."""
+    settings = [f"warehouse.uri={folder / 'warehouse'}", f"archive.uri={folder / 'archive'}"]
+    local = [] if directory is None else [f"fetch.log_directory={directory}"]
+    found: Found = []
+    with open_fetcher([*settings, *local]) as fetcher:
+        ends = fetcher.partition_ends("orders", 0)
+        assert ends is not None
+        offset = ends.log_start_offset
+        while True:
+            answer = fetcher.fetch_records("orders", 0, offset)
+            if isinstance(answer, FetchFailure):
+                assert "is another log: " in answer.message
+                return found, ends.end_offset, True
+            found += [(record.offset, record.value) for record in answer.records]
+            if answer.next_offset == offset:
+                return found, ends.end_offset, False
+            offset = answer.next_offset
+
+
+def _records(log: Log) -> Iterator[tuple[int, bytes | None]]:
+    for batch in log:
+        if not batch.is_control:
+            for placed, record in zip(batch.placed_records, batch.records, strict=True):
+                yield placed.offset, record.value
