@@ -7,6 +7,7 @@ child of this process does not look at, and the mutant's own kernels and their c
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import shutil
@@ -27,6 +28,7 @@ from numba.core import caching
 import golden_fixtures
 from mutants.shadow import SHADOW, ShadowTree
 
+_PR_SET_PDEATHSIG = 1
 _KERNELS = SHADOW / "kernels"
 _WARM = (
     "hypothesis", "hypothesis.strategies", "numpy", "numba", "pandas", "pyarrow", "pyarrow.compute", "pyarrow.dataset",
@@ -129,6 +131,9 @@ def _be_pytest(scratch: Path, cache: Path, arguments: Sequence[str], plugins: li
     code = 70
     try:
         os.setsid()
+        if sys.platform == "linux":
+            # The child ends with its parent, in whatever way that ends.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         output = os.open(scratch / "output", os.O_WRONLY | os.O_CREAT)
         os.dup2(output, 1)
         os.dup2(output, 2)
