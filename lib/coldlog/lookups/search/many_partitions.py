@@ -27,7 +27,7 @@ from coldlog.lookups.served_index import ServedIndex
 from coldlog.tables.delta.files.table_reader import PartRange
 
 _LEAST_PARTITIONS = 16
-_MOST_REQUESTS = 100
+_MOST_REQUESTS = 1_000
 """Of one partition: for more, a search of its own is faster."""
 _AT_ONCE = 256
 _MOST_SEGMENTS = 500_000
