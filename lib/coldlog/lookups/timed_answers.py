@@ -3,8 +3,9 @@
 All work, also reading the tables, runs in a separate process, so that it can be stopped when a store hangs. An answer
 that arrives before the request's deadline counts. The other requests get REQUEST_TIMED_OUT, and the process is killed.
 
-The tables are read partition by partition. Finished answers are sent several times a second, also while the files of a
-later partition hang. The partitions after a hanging one in the same slice have to wait, because they share its process.
+The tables are read partition by partition, or for up to 256 partitions together. Finished answers are sent several
+times a second, also while the files of a later partition hang. Partitions that are read together with a hanging one or
+after it, in the same slice, have to wait, because they share its process.
 
 A reader that is open in a service cannot start processes for its questions. `answer_in_threads` does the same in
 threads. They cannot be stopped: what hangs is left behind.

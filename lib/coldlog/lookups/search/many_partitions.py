@@ -1,8 +1,8 @@
 """Answer times of many partitions together, from the tables.
 
-Partition by partition, a lookup takes half a millisecond for each, whatever is asked. Here the same steps are done for
-some hundreds of partitions at once with arrays: find the rows of the partitions, their segments, and the stairs. The
-rules are those of one partition (`archive_rules`).
+One by one, a lookup takes half a millisecond for each partition. Here arrays hold some hundreds of partitions, and each
+step is done for all of them: find their rows, their segments, and the stairs. The rules are those of one partition
+(`archive_rules`).
 
 What needs more is left to `ListOffsets`: special timestamps, partitions that are unknown or have gaps, segments whose
 log must be read, partitions of many segments, and those of which so much is asked that they are fast by themselves.
@@ -290,7 +290,8 @@ class _WantedStairs:
 
 def _codes(texts: pa.Array, names: pa.Array) -> Int64s:
     """Return the place of each text in `names`; -1 if it is not there."""
-    return pc.fill_null(pc.index_in(texts, value_set=names), -1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    codes: Int64s = pc.fill_null(pc.index_in(texts, value_set=names), -1).to_numpy().astype(np.int64)
+    return codes
 
 
 def first_at_or_after(values: Int64s, first: Int64s, end: Int64s, sought: Int64s) -> Int64s:
