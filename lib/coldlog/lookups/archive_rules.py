@@ -61,7 +61,7 @@ def limit_answers(limits: ArchiveLimits, questions: PartitionQuestions, answers:
 
 
 def answer_times(limits: ArchiveLimits, questions: PartitionQuestions, answers: Answers) -> Answers:
-    """Answer times alone from archives without gaps, of any number of partitions, as `answer_without_local`."""
+    """Answer requests for times as `answer_without_local`. They are of one partition or of many, all without gaps."""
     route(questions, answers, limits.routing_max_ms, limits.local_start)
     limit_answers(limits, questions, answers)
     mark_exact(answers)

@@ -12,6 +12,7 @@ from coldlog.lookups.list_offsets import LookupOptions
 from coldlog.records.fetch.record_source import RecordSource
 from coldlog.serve.archive_view import ArchiveView
 from coldlog.serve.context import Context
+from coldlog.serve.security.rights import ALL_RIGHTS, Names, Rights
 from coldlog.serve.threads import Threads
 from coldlog.tables.definitions.index.interval_index import INTERVAL_INDEX
 from coldlog.tables.definitions.index.offset_index import OFFSET_INDEX
@@ -51,3 +52,8 @@ def named_topics(folder: Path, counts: Mapping[str, int], **others: Any) -> Iter
     with closing(source), closing(Threads("test", 2)) as threads:
         view = ArchiveView(str(folder), source, LookupOptions())
         yield endpoint_context(view, threads, **{"timeout_ms": 60_000, "is_local": True} | others)
+
+
+def rights_to(visible: frozenset[str] | None) -> Rights:
+    """Rights to these topics and to no group; None: all rights."""
+    return ALL_RIGHTS if visible is None else Rights(topics=Names(literal=visible), groups=Names())

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from asked_endpoint import asked, part
 from coldlog.serve.context import Context
-from coldlog.serve.security.rights import ALL_RIGHTS, Names, Rights
-from worlds.named_topics import END, EPOCH, START, named_topics
+from worlds.named_topics import END, EPOCH, START, named_topics, rights_to
 
 COUNTS = {"a": 1, "b": 2}
 UNKNOWN, UNAUTHORIZED, UNSUPPORTED, INVALID, FENCED, UNKNOWN_EPOCH = 3, 29, 35, 42, 74, 75
@@ -33,10 +32,6 @@ Question = tuple[str, int, int, int]
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     with named_topics(tmp_path_factory.mktemp("topics"), COUNTS) as made:
         yield made
-
-
-def _rights(visible: frozenset[str] | None) -> Rights:
-    return ALL_RIGHTS if visible is None else Rights(topics=Names(literal=visible), groups=Names())
 
 
 def _partition_error(visible: frozenset[str] | None, name: str, number: int, epoch: int) -> int:
@@ -67,7 +62,7 @@ def test_the_first_reason_for_which_a_broker_refuses_a_question_is_answered(
     fields |= {"timeout": timedelta(0)} if version >= 10 else {}
     topics = tuple(topic(*each) for each in questions)
     answer = asked(
-        context, part(2, version, "ListOffsetsRequest", replica_id=-1, topics=topics, **fields), _rights(visible)
+        context, part(2, version, "ListOffsetsRequest", replica_id=-1, topics=topics, **fields), rights_to(visible)
     )
     places = Counter((name, number) for name, number, *_ in questions)
     for (name, number, timestamp, epoch), topic_answer in zip(questions, answer.topics, strict=True):
@@ -100,7 +95,9 @@ def test_the_end_of_an_epoch_is_that_of_the_largest_known_one_up_to_it(
 
     fields = {"replica_id": -2} if version >= 3 else {}
     topics = tuple(topic(*each) for each in questions)
-    answer = asked(context, part(23, version, "OffsetForLeaderEpochRequest", topics=topics, **fields), _rights(visible))
+    answer = asked(
+        context, part(23, version, "OffsetForLeaderEpochRequest", topics=topics, **fields), rights_to(visible)
+    )
     for (name, number, epoch, current), topic_answer in zip(questions, answer.topics, strict=True):
         (found,) = topic_answer.partitions
         error = _partition_error(visible, name, number, current)

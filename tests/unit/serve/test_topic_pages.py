@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from asked_endpoint import asked, part
 from coldlog.serve.context import Context
-from coldlog.serve.security.rights import ALL_RIGHTS, Names, Rights
-from worlds.named_topics import named_topics
+from worlds.named_topics import named_topics, rights_to
 
 COUNTS = {"a": 1, "b": 5, "b.c": 2, "b_c": 1, "d": 3}
 """Partitions of each topic."""
@@ -37,10 +36,6 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
         yield made
 
 
-def _rights(visible: frozenset[str] | None) -> Rights:
-    return ALL_RIGHTS if visible is None else Rights(topics=Names(literal=visible), groups=Names())
-
-
 def _page(
     context: Context, visible: frozenset[str] | None, names: Sequence[str], cursor: Cursor | None, limit: int
 ) -> tuple[Topics, Cursor | None]:
@@ -52,7 +47,7 @@ def _page(
         response_partition_limit=limit,
         cursor=None if cursor is None else part(75, 0, "Cursor", topic_name=cursor[0], partition_index=cursor[1]),
     )
-    answer = asked(context, request, _rights(visible))
+    answer = asked(context, request, rights_to(visible))
     topics = [
         (topic.name, int(topic.error_code), [each.partition_index for each in topic.partitions])
         for topic in answer.topics
@@ -175,7 +170,7 @@ def _metadata(
     if 8 <= version <= 10:
         operations |= {"include_cluster_authorized_operations": False}
     topics = None if wanted is None else tuple(named(*each) for each in wanted)
-    answer = asked(context, part(3, version, "MetadataRequest", topics=topics, **operations), _rights(visible))
+    answer = asked(context, part(3, version, "MetadataRequest", topics=topics, **operations), rights_to(visible))
     assert [broker.node_id for broker in answer.brokers] == [1]
     return [
         (topic.name, int(topic.error_code), [each.partition_index for each in topic.partitions])

@@ -104,7 +104,7 @@ def _answer(
 
 
 class _Needed:
-    """Which parts of a table may have rows of some partitions, which ascend."""
+    """Says which parts of a table may have rows of these partitions. `places` is sorted."""
 
     def __init__(self, places: list[tuple[str, int]]) -> None:
         self._places = places
@@ -133,7 +133,7 @@ class _Needed:
 
 @dataclass(frozen=True, slots=True)
 class _FoundPartitions:
-    """Partitions without gaps: their numbers among those that were sought, ascending."""
+    """The partitions that were found and have no gaps. `at` are their places among those that were sought."""
 
     at: Indices
     topic_ids: list[str]
@@ -221,7 +221,7 @@ class _Segments:
 
 
 def _rows_of(runs: npt.NDArray[np.int64]) -> tuple[Int64s, Int64s]:
-    """Return all rows of runs, which are (number, first row, end), after the number of each."""
+    """Each run is (number, first row, end). Return the number for each of their rows, and the rows."""
     numbers, firsts, ends = runs.T
     lengths = ends - firsts
     begins = np.cumsum(lengths) - lengths
